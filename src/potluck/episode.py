@@ -132,8 +132,9 @@ def turns_in(text: str) -> tuple[Turn, ...] | None:
     return turns if 0 < len(turns) <= MOST_TURNS and text_of(turns) == text else None
 
 
-def acted_on(turns: Sequence[Turn], end: End) -> Sequence[Turn]:
-    """Leave out a last turn that was cut: no environment has heard it."""
+def acted(turns: Sequence[Turn], end: End) -> Sequence[Turn]:
+    """Return the turns that were handed to the environment: not one that its model did not end, for
+    lack of room."""
     return turns[:-1] if end == "length" else turns
 
 

@@ -27,11 +27,15 @@ class TemplateFailed(Exception):
 
 
 def render(
-    template: str, messages: Sequence[Mapping[str, str]], words: Mapping[str, object]
+    template: str,
+    messages: Sequence[Mapping[str, object]],
+    words: Mapping[str, object],
+    tools: Sequence[Mapping[str, object]] | None = None,
 ) -> str:
     """Make the prompt for an answer to ``messages``; raise TemplateFailed if there is none.
-    ``words`` are what the template finds by name: the tokenizer's special tokens."""
-    line = json.dumps([template, messages, words], default=str) + "\n"
+    ``words`` are what the template finds by name: the tokenizer's special tokens. ``tools`` are
+    schemas of functions."""
+    line = json.dumps([template, messages, words, tools], default=str) + "\n"
     with _lock:
         if (worker := _worker(os.getpid())).process.poll() is not None:
             _worker.cache_clear()
@@ -55,8 +59,8 @@ def prepare() -> Callable[[bytes], str]:
     from transformers.utils.chat_template_utils import render_jinja_template
 
     def rendered(line: bytes) -> str:
-        template, messages, words = json.loads(line)
-        how = {"chat_template": template, "add_generation_prompt": True, **words}
+        template, messages, words, tools = json.loads(line)
+        how = {"chat_template": template, "add_generation_prompt": True, "tools": tools, **words}
         prompt = render_jinja_template([messages], **how)[0][0]
         if (size := len(prompt.encode())) > LONGEST_BYTES + len(line):
             raise ValueError(f"a prompt of {size} bytes")

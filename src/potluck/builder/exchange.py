@@ -155,8 +155,9 @@ def _prompt_of(model: str) -> Callable[[Problem], bytes]:
 
 
 def _question(problem: Problem) -> bytes:
-    """Write a prompt's messages, which are alike for all tokenizers."""
-    return json.dumps([problem.system, problem.question]).encode()
+    """Write a prompt's messages and tools, which are alike for all tokenizers."""
+    tools = [problem.tools] if problem.tools else []  # without: as before there were any
+    return json.dumps([problem.system, problem.question, *tools]).encode()
 
 
 @contextmanager

@@ -39,7 +39,7 @@ class ProblemScores:
     rewards: tuple[float, ...]
     """In the order of writing."""
     unfinished: int
-    """Number of them that ran out of room."""
+    """Number of them that were cut off: they ran out of room, or an episode of turns."""
     by_function: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """The numbers of each reward function, before its weight; "task": the task's own grading."""
 
@@ -115,7 +115,7 @@ def grade_samples(
         ProblemScores(
             problem.id,
             tuple(rewards[at : at + count]),
-            sum(c.end == "length" for c in written[at : at + count]),
+            sum(c.end != "stop" for c in written[at : at + count]),
             {name: tuple(values[at : at + count]) for name, values in by_function.items()},
         )
         for problem, at in zip(problems, range(0, len(written), count), strict=True)

@@ -18,10 +18,12 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from potluck.episode import Observation, Turn, text_of
+from potluck.model.dialect import Speech, segments
 from potluck.model.loading import ModelError, fingerprint, load_network, load_tokenizer, stop_ids
 from potluck.model.scoring import Scorer
 from potluck.template import TemplateFailed, render
-from potluck.types import Completion, Problem
+from potluck.types import Completion, Observed, Problem
 
 TAIL = 4
 """Ids of a prompt's end, behind which a continuation is decoded."""
@@ -59,6 +61,7 @@ class LanguageModel:
         self._named_stops = tuple(stop)
         self.scorer = Scorer(network, self.vocabulary)
         self._prompts = lru_cache(maxsize=1024)(partial(prompt_ids, tokenizer))
+        self._observed = lru_cache(maxsize=4096)(self._spell_observed)
 
     @classmethod
     def load(
@@ -153,6 +156,89 @@ class LanguageModel:
             return None
         return text
 
+    @cached_property
+    def speech(self) -> Speech:
+        """The model's way to write turns and to read observations."""
+        return Speech(self.tokenizer, [self._decode([id]) for id in sorted(self.stop_ids)])
+
+    def require_turns(self, problem: Problem) -> None:
+        """Raise ModelError unless the model is told of the problem's tools, has a way to call them,
+        and its template goes on behind a turn."""
+        self.prompt(problem)
+        if problem.tools and not self.speech.calls:
+            raise ModelError(
+                f"the chat template of {self.tokenizer.name_or_path!r} writes no tool calls that "
+                f"can be read: a name, and arguments in JSON; take a model that calls tools so"
+            )
+        self.observed_ids([Observation("", "tool" * bool(problem.tools))])
+
+    def turn_of(self, token_T: np.ndarray | Sequence[int]) -> Turn:
+        """Read the ids of one turn, with or without its stop token. Special tokens are left out,
+        but for those of the model's calls. Ids of a peer may be any."""
+        ids = self._unstopped(token_T)
+        ids = [id for id in ids if id not in self.special_ids or id in self._marks]
+        text = self._decode_behind(self._anchor, ids)
+        return self.speech.read(self._decode(ids) if text is None else text)
+
+    def turn_said(self, token_T: np.ndarray | Sequence[int]) -> Turn | None:
+        """Read one turn; None if no turn says exactly what its ids do: they have a special token
+        beside those of calls, or bytes that are no whole character."""
+        turn, ids = self.turn_of(token_T), self._unstopped(token_T)
+        if (again := self.ids_of(turn)) is None or (UNKNOWN in text_of([turn]) and again != ids):
+            return None
+        only_calls = turn.calls and not turn.content  # whatever stands there is a mark of them
+        kept, known = ([id for id in each if id in self.special_ids] for each in (ids, again))
+        return turn if only_calls or kept == known else None
+
+    def _unstopped(self, token_T: np.ndarray | Sequence[int]) -> list[int]:
+        ids = [int(id) for id in token_T if id < self.vocabulary]
+        return ids[:-1] if ids and ids[-1] in self.stop_ids else ids
+
+    def ids_of(self, turn: Turn) -> list[int] | None:
+        """Find the ids of a turn, without a stop token; None if none are read as this turn. Nothing
+        that the turn says becomes a special token."""
+        ids: list[int] = []
+        if (pieces := self.speech.write(turn)) is None:
+            return None
+        for part in segments(pieces, self._special):
+            spelled = [part] if isinstance(part, int) else self.encode(self._anchor, part)
+            if spelled is None or (part and self.special_ids.intersection(spelled) - self._marks):
+                return None
+            ids += spelled
+        read = self.turn_of(ids)
+        same = read == turn and text_of([read]) == text_of([turn])  # 1 == 1.0, but not as text
+        return ids if same and not self.stop_ids.intersection(ids) else None
+
+    def observed_ids(self, observations: Sequence[Observation]) -> np.ndarray:
+        """Make int32 ids of what stands between a turn's stop token and the next turn. No special
+        token comes from an observation, which may repeat what a peer wrote."""
+        return self._observed(tuple(observations))
+
+    def _spell_observed(self, observations: tuple[Observation, ...]) -> np.ndarray:
+        ids: list[int] = []
+        for part in segments(self.speech.heard(observations), self._special):
+            if isinstance(part, int):
+                ids.append(part)
+            else:
+                spelled = self.encode(self._anchor, part) or self._encode(part)
+                ids += [id for id in spelled if id not in self.special_ids]
+        found = np.array(ids, np.int32)
+        found.setflags(write=False)
+        return found
+
+    @cached_property
+    def _anchor(self) -> np.ndarray:
+        return np.array(self._encode(ANCHOR), np.int32)
+
+    @cached_property
+    def _special(self) -> dict[str, int]:
+        return {self._decode([id]): id for id in self.special_ids}
+
+    @cached_property
+    def _marks(self) -> frozenset[int]:
+        """Special tokens that a call of the model is written with."""
+        return self.speech.marks(self._special)
+
     def _encode(self, text: str) -> list[int]:
         encoded = self.tokenizer(
             text, add_special_tokens=False, split_special_tokens=True, verbose=False
@@ -173,7 +259,12 @@ class LanguageModel:
         )
 
     def logp(
-        self, prompts: Sequence[np.ndarray], tokens: Sequence[np.ndarray], *, temperature: float
+        self,
+        prompts: Sequence[np.ndarray],
+        tokens: Sequence[np.ndarray],
+        *,
+        temperature: float,
+        observed: Sequence[Observed] = (),
     ) -> Tensor:
         """Compute logp_MT: ln p of each token of each completion, nats, float32, with gradient.
 
@@ -184,27 +275,31 @@ class LanguageModel:
         Args:
             prompts, tokens: M arrays of ids each, with at least one id.
             temperature: T, by which logits are divided.
+            observed: what the model reads within each completion; empty: nothing in any.
 
         Returns:
             [M, longest of ``tokens``], <= 0; 0 on padding, through which no gradient flows.
         """
-        return self.logp_and_entropy(prompts, tokens, temperature=temperature)[0]
+        return self.logp_and_entropy(prompts, tokens, temperature=temperature, observed=observed)[0]
 
     def logp_and_entropy(
-        self, prompts: Sequence[np.ndarray], tokens: Sequence[np.ndarray], *, temperature: float
+        self,
+        prompts: Sequence[np.ndarray],
+        tokens: Sequence[np.ndarray],
+        *,
+        temperature: float,
+        observed: Sequence[Observed] = (),
     ) -> tuple[Tensor, Tensor]:
         """Compute ``logp``, and entropy_MT: that of the model in the place of each token, nats,
         float32, without gradient; 0 on padding."""
-        # The last token of a completion predicts nothing that counts.
-        rows = [
-            torch.from_numpy(np.concatenate([p, t[:-1]])).long()
-            for p, t in zip(prompts, tokens, strict=True)
-        ]
+        given = zip(prompts, tokens, observed or [()] * len(tokens), strict=True)
+        inputs = [model_input(*each) for each in given]
+        rows = [torch.from_numpy(input_S).long() for input_S, _ in inputs]
         token_MS = pad_sequence(rows, batch_first=True).to(self.device)
-        first_M = torch.tensor([len(p) - 1 for p in prompts])
         length_M = torch.tensor([len(t) for t in tokens])
-        place_S = torch.arange(token_MS.shape[1])
-        predicts_MS = (place_S >= first_M[:, None]) & (place_S < (first_M + length_M)[:, None])
+        predicts_MS = torch.zeros(token_MS.shape, dtype=torch.bool)
+        for predicts_S, (_, place_T) in zip(predicts_MS, inputs, strict=True):
+            predicts_S[torch.from_numpy(place_T)] = True
         wanted_X = torch.from_numpy(np.concatenate(tokens)).long().to(self.device)
         with self._rounding():
             found = self.scorer(token_MS, predicts_MS.to(self.device), wanted_X, temperature)
@@ -213,26 +308,36 @@ class LanguageModel:
         logp_MT, entropy_MT = (nothing_MT.masked_scatter(mask_MT, each_X) for each_X in found)
         return logp_MT, entropy_MT
 
-    def next_logp(self, prompt_P: np.ndarray, token_T: np.ndarray) -> Tensor:
+    def next_logp(
+        self, prompt_P: np.ndarray, token_T: np.ndarray, observed: Observed = ()
+    ) -> Tensor:
         """Compute logp_TV: ln p of every id in each place of a completion, nats, float32."""
-        ids = torch.from_numpy(np.concatenate([prompt_P, token_T[:-1]])).long().to(self.device)
+        input_S, place_T = model_input(prompt_P, token_T, observed)
+        ids = torch.from_numpy(input_S).long().to(self.device)
         with self._rounding():
-            return self.scorer.every(ids.unsqueeze(0), len(token_T))
+            return self.scorer.every(ids.unsqueeze(0), torch.from_numpy(place_T).to(self.device))
 
     def _rounding(self) -> torch.autocast:
         rounds = self.dtype != torch.float32
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=rounds)
 
     def logp_gap(
-        self, prompts: Sequence[np.ndarray], written: Sequence[Completion], *, temperature: float
+        self,
+        prompts: Sequence[np.ndarray],
+        written: Sequence[Completion],
+        *,
+        temperature: float,
+        observed: Sequence[Observed] = (),
     ) -> float:
         """Compute the mean over all tokens of |ln p now - ln p when written|, nats; inf where a
-        token is none of this model's. All of ``written`` have log-probabilities."""
+        token is none of this model's. All of ``written`` have log-probabilities; ``observed`` is
+        as in ``logp``."""
         tokens = [c.token_T for c in written]
         if max(token_T.max() for token_T in tokens) >= self.vocabulary:
             return float("inf")
         with torch.no_grad():
-            logp_MT = self.logp(prompts, tokens, temperature=temperature).cpu().numpy()
+            read_MT = self.logp(prompts, tokens, temperature=temperature, observed=observed)
+        logp_MT = read_MT.cpu().numpy()
         pairs = zip(logp_MT, [c.logp_T for c in written if c.logp_T is not None], strict=True)
         gaps = [abs(now_T[: len(then_T)] - then_T) for now_T, then_T in pairs]
         return float(np.concatenate(gaps).mean())
@@ -241,6 +346,20 @@ class LanguageModel:
         """Give memory that torch keeps for later use back to the GPU, which models may share."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def model_input(
+    prompt_P: np.ndarray, token_T: np.ndarray, observed: Observed
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what the model reads of a completion, and place_T: where in it each token is
+    predicted. The last token of a completion predicts nothing that counts."""
+    place_T = np.arange(len(prompt_P) - 1, len(prompt_P) - 1 + len(token_T))
+    parts, done = [prompt_P], 0
+    for at, heard in observed:
+        parts += [token_T[done:at], heard]
+        place_T[at:] += len(heard)
+        done = at
+    return np.concatenate([*parts, token_T[done:-1]]), place_T
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
@@ -253,18 +372,28 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> np.ndarr
     """Make int32 ids of a model's input before it writes.
 
     With a chat template: a system and a user message; one message where the template knows
-    no system (Gemma). Without a template: the system text, an empty line, and the question,
-    as the tokenizer begins a text.
+    no system (Gemma); and the tools. Without a template: the system text, an empty line, and the
+    question, as the tokenizer begins a text.
     """
     together = f"{problem.system}\n\n{problem.question}" if problem.system else problem.question
     if not tokenizer.chat_template:
         return np.array(tokenizer(together)["input_ids"], np.int32)
+    tools = json.loads(problem.tools) if problem.tools else None
+    name = tokenizer.name_or_path
     chats = [problem.messages, [{"role": "user", "content": together}]]
     for chat in chats if problem.system else chats[:1]:
         try:
-            text = render(tokenizer.get_chat_template(), chat, tokenizer.special_tokens_map)
-            return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)
+            template, words = tokenizer.get_chat_template(), tokenizer.special_tokens_map
+            text = render(template, chat, words, tools)
+            break
         except (TemplateFailed, ValueError) as error:
             failed = error
-    name = tokenizer.name_or_path
-    raise ModelError(f"the chat template of {name!r} makes no prompt: {failed}") from failed
+    else:
+        raise ModelError(f"the chat template of {name!r} makes no prompt: {failed}") from failed
+    named = [str(tool.get("function", tool)["name"]) for tool in tools or ()]
+    if absent := [each for each in named if each not in text]:
+        raise ModelError(
+            f"the chat template of {name!r} tells the model of no tools: its prompt lacks "
+            f"{absent[0]!r}; take a model that was trained with tools, or one without a template"
+        )
+    return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)

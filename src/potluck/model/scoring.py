@@ -70,10 +70,10 @@ class Scorer(torch.nn.Module):
         logp, entropy = zip(*scored, strict=True)
         return torch.cat(logp), torch.cat(entropy)
 
-    def every(self, token_1S: Tensor, last: int) -> Tensor:
-        """Compute logp_TV: ln p of every id behind each of the ``last`` tokens of a text, nats."""
+    def every(self, token_1S: Tensor, place_T: Tensor) -> Tensor:
+        """Compute logp_TV: ln p of every id behind the tokens in these places of a text, nats."""
         out = self.network.get_decoder()(input_ids=token_1S, use_cache=False)
-        logits_TV = self._logits(out.last_hidden_state[0, -last:], type(out))
+        logits_TV = self._logits(out.last_hidden_state[0, place_T], type(out))
         return logits_TV[:, : self.vocabulary].float().log_softmax(dim=1)
 
     def _score(

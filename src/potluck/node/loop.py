@@ -18,10 +18,12 @@ to a reference model, as in the paper (section 2), unless [objective] beta asks 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
 from potluck.exchange import Received, Round
+from potluck.node.episodes import Replays
 from potluck.node.learning.batch import pack
 from potluck.node.learning.learner import Learner, UpdateReport
 from potluck.node.participant import Clock, Participant, Spent
@@ -34,7 +36,7 @@ from potluck.objective.methods import reads_author_logp
 from potluck.reports import RoundReport
 from potluck.schedule import Share
 from potluck.tasks import Task
-from potluck.tasks.base import graded
+from potluck.tasks.base import environment_of, graded
 from potluck.types import Completion, Group, NonFiniteError, Row
 
 
@@ -71,8 +73,10 @@ class Node(Participant):
     def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
         """Select, grade and learn from the completions of all."""
         with Clock() as learning, error_context(round, self.name):
-            selection = self.pace.select(round, arrived, self._read)
-            groups = self._grade(round, selection)
+            replays = self.replays()
+            read = partial(self.read, replays=replays)
+            selection = self.pace.select(round, arrived, read)
+            groups = self._grade(round, selection, replays)
             self.pace.remember(round, groups)
             answers = [answer for group in groups for answer in _answers(group)]
             habits = self.habits.habits(answers) if self.habits else {}
@@ -85,7 +89,8 @@ class Node(Participant):
                     round, groups, scored, policy, objective, me=self.name, size_bytes=room
                 )
                 self.record.add_sample(lines)
-        report = report_of(round, self.name, groups, update, habits, selection, arrived)
+        made = groups, update, habits, selection, arrived
+        report = report_of(round, self.name, *made, replays=replays)
         attendance, apart = self.pace.attendance, spent.server_mismatch
         first = None if apart is None else self.record.first("metrics", "server_apart")
         report = replace(
@@ -105,13 +110,19 @@ class Node(Participant):
         torch.manual_seed(self.seed(round, "learn"))  # dropout, where there is any
         return self.learner.learn(batch, self._progress("learn"), round=round)
 
-    def _read(self, completion: Completion) -> Row | UnreadReason:
+    def replays(self) -> Replays | None:
+        """Make what replays a round's episodes; None: the task has no environment."""
+        environment = environment_of(self.task)
+        return Replays(environment, self.name) if environment else None
+
+    def read(self, completion: Completion, *, replays: Replays | None) -> Row | UnreadReason:
+        """Read a completion of any author with this node's model."""
         needs_logp = reads_author_logp(self.learner.objective) and self.trusts(completion.author)
         problem = self.task.problem(completion.problem_id)
-        policy = self.learner.policy
-        return read(completion, problem, policy, self.writer.sampling, needs_logp=needs_logp)
+        given = completion, problem, self.learner.policy, self.writer.sampling
+        return read(*given, needs_logp=needs_logp, replays=replays)
 
-    def _grade(self, round: int, selected: Selection) -> list[Group]:
+    def _grade(self, round: int, selected: Selection, replays: Replays | None) -> list[Group]:
         groups, lines = [], []
         for rows, past in zip(selected.groups, selected.past_rewards, strict=True):
             written = [row.completion for row in rows]
@@ -129,7 +140,8 @@ class Node(Participant):
                 paid = {"reward": reward}
                 if [*parts] != ["task"]:
                     paid |= {f"reward/{name}": values[at] for name, values in parts.items()}
-                lines.append({"round": round, **origin, **paid, "end": c.end, "text": text})
+                said = {"turns": replays.transcript(c)} if replays else {}
+                lines.append({"round": round, **origin, **paid, "end": c.end, "text": text, **said})
             groups.append(Group(problem, rows, tuple(rewards), parts, past))
         self.record.add_problems(round, [group.problem for group in groups])
         self.record.add("completions", lines)

@@ -9,19 +9,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import chain
 from typing import Literal
 
 import numpy as np
 
 from potluck.config import SamplingConfig
+from potluck.episode import text_of
 from potluck.model import LanguageModel
+from potluck.node.episodes import NotReplayed, Replays, observed_by, spelled_turns, turns_of
 from potluck.types import Completion, Problem, Row
 
 UnreadReason = Literal[
     "no log-probabilities", "no text", "unknown token", "inexact text", "special token",
-    "stop token", "too long",
+    "stop token", "too long", NotReplayed,
 ]  # fmt: skip
-"""Why a completion cannot be read.
+"""Why a completion cannot be read; for an episode's own reasons see ``episodes.py``.
 
     no log-probabilities  the method reads them, and its author told none, or of another tokenizer
     no text               it is ids of another tokenizer, which no text says exactly
@@ -29,9 +32,11 @@ UnreadReason = Literal[
     inexact text          no ids of this tokenizer decode to the text; or it came with ids of this
                           tokenizer that say another one
     special token         its text would be a special token here
-    stop token            it ends otherwise than it says, or has a stop token within
+    stop token            it ends otherwise than it says, or has a stop token within, or a turn of
+                          it has none at its end
     too long              more tokens than max_new_tokens (a text may have more), or with its
-                          prompt than max_total_tokens or than the model has positions
+                          prompt, and what is observed in it, than max_total_tokens or than the
+                          model has positions
 """
 Read = Callable[[Completion], Row | UnreadReason]
 """Reader of a completion with the learner's tokenizer."""
@@ -65,6 +70,7 @@ def read(
     limits: SamplingConfig,
     *,
     needs_logp: bool = False,
+    replays: Replays | None = None,
 ) -> Row | UnreadReason:
     """Read a completion with the model's tokenizer.
 
@@ -74,42 +80,82 @@ def read(
     alone is encoded, exactly, and the model's own stop token put behind it if it ended
     by one. No log-probability of another tokenizer's tokens is kept, as its tokens are others.
     ``needs_logp``: the method reads the author's log-probabilities.
+
+    With ``replays`` the task has an environment, and a completion is an episode. What was said in
+    it is made here; its text is that of its turns, in no model's own syntax.
     """
+    if bool(completion.turns) != (replays is not None):
+        return "no episode"
     prompt_P = model.prompt(problem)
     most = limits.max_total_tokens  # and no position that the model has not
-    budget = min(most, model.context or most) - len(prompt_P)
+    room = budget = min(most, model.context or most) - len(prompt_P)
     is_foreign = completion.tokenizer not in (b"", model.tokenizer_digest)
     if as_text := is_foreign or not len(completion.token_T):
         if needs_logp:
             return "no log-probabilities"
-        if completion.text is None:
-            return "no text"
-        ids = model.encode(prompt_P, completion.text)
-        if ids is None:
-            return "inexact text"
-        if model.special_ids.intersection(ids):
-            return "special token"
-        if completion.end == "stop":
-            ids = [*ids, model.stop_id]
-        if not ids:
+        parts = _spelled(completion, prompt_P, model)
+        if isinstance(parts, str):
+            return parts
+        if not all(parts):
             return "stop token"
-        token_T = np.array(ids, np.int32)
-        completion = replace(completion, token_T=token_T, logp_T=None, tokenizer=b"")
+        token_T = np.array([*chain.from_iterable(parts)], np.int32)
+        turns = tuple(map(len, parts)) if replays else ()
+        completion = replace(completion, token_T=token_T, logp_T=None, tokenizer=b"", turns=turns)
     else:  # A text that others were to write in max_new_tokens of theirs may have more here.
         budget = min(budget, limits.max_new_tokens)
     token_T = completion.token_T
-    stops_T = np.isin(token_T, list(model.stop_ids))
+    ends_T = np.zeros(len(token_T), bool)
+    ends_T[np.cumsum(completion.turns or [len(token_T)]) - 1] = True
+    ends_T[-1] = completion.end != "length"
     if not (token_T < model.vocabulary).all():
         return "unknown token"
-    if stops_T[:-1].any() or bool(stops_T[-1]) != (completion.end == "stop"):
+    if (np.isin(token_T, list(model.stop_ids)) != ends_T).any():
         return "stop token"
     if len(token_T) > budget:
         return "too long"
     if needs_logp and completion.logp_T is None:
         return "no log-probabilities"
+    if replays:
+        return _played(completion, problem, model, replays, room)
     if not (as_text or completion.text in (None, model.said(completion, problem))):
         return "inexact text"
     return Row(completion, prompt_P, token_T, model.text(token_T))
+
+
+def _spelled(
+    completion: Completion, prompt_P: np.ndarray, model: LanguageModel
+) -> list[list[int]] | UnreadReason:
+    """Find the ids of a completion's text, turn by turn, each with the model's stop token if its
+    author's model ended it."""
+    if completion.text is None:
+        return "no text"
+    if completion.turns:
+        return spelled_turns(completion, model) or "inexact text"
+    ids = model.encode(prompt_P, completion.text)
+    if ids is None:
+        return "inexact text"
+    if model.special_ids.intersection(ids):
+        return "special token"
+    return [[*ids, model.stop_id] if completion.end == "stop" else ids]
+
+
+def _played(
+    completion: Completion, problem: Problem, model: LanguageModel, replays: Replays, room: int
+) -> Row | UnreadReason:
+    """Read an episode whose ids are the model's; ``room`` is for all behind its prompt."""
+    turns = turns_of(completion, model)
+    if completion.text not in (None, text_of(turns)):
+        return "inexact text"
+    episode = replays.replay(completion, problem, turns)
+    if isinstance(episode, str):
+        return episode
+    observed = observed_by(model, completion.turns, episode)
+    token_T = completion.token_T
+    if len(token_T) + sum(len(ids) for _, ids in observed) > room:
+        return "too long"
+    text = "\n".join(turn.content for turn in turns)
+    written = replace(completion, text=text_of(turns))
+    return Row(written, model.prompt(problem), token_T, text, observed)
 
 
 def readable_rows(

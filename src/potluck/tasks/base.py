@@ -144,7 +144,8 @@ def digest_of(rules: str, problems: Iterable[Problem]) -> str:
 
 
 def overlaps(task: Task) -> Iterator[str]:
-    """Yield a line on each pair of splits that have a question in common, after ``normalised``.
+    """Yield a line on each pair of splits that have a question in common, after ``normalised``. Of
+    an environment's problems the first words tell nothing: two of one seed are not looked for.
 
     Paraphrases and translations are not found, nor the same sum with other names in it. Raise
     TaskError where one id is in two splits.
@@ -158,7 +159,7 @@ def overlaps(task: Task) -> Iterator[str]:
             raise TaskError(
                 f"{min(twice)!r} is in {earlier} and in {later}; a problem belongs to one split"
             )
-        known = set(asked[earlier].values())
+        known = set() if environment_of(task) else set(asked[earlier].values())
         if same := [id for id, question in asked[later].items() if question in known]:
             count = f"{len(same)} of {len(asked[later])} {later} problems"
             be = "is" if len(same) == 1 else "are"

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from potluck.objective.trust import advantages_by_trust
-from potluck.types import Completion, Group
+from potluck.types import Completion, Group, Observed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,6 +24,8 @@ class Batch:
     """[B] int32 ids of what came before the completion."""
     tokens: tuple[np.ndarray, ...]
     """[B] int32 ids of the completion in the learner's own vocabulary."""
+    observed: tuple[Observed, ...]
+    """[B] what an environment said within the completion: read, and in no array of BT."""
     logp_gen_BT: Tensor
     """ln pi_gen, nats; NaN where the author told none."""
     advantage_B: Tensor
@@ -64,6 +66,12 @@ class Batch:
             return tuple(column[i] for i in chosen) if isinstance(column, tuple) else column
 
         return Batch(**{each.name: chosen_of(getattr(self, each.name)) for each in fields(self)})
+
+    def read_tokens(self) -> list[int]:
+        """Count the tokens of each row that a model reads: those of the prompt, the completion and
+        what was observed in it."""
+        columns = zip(self.prompts, self.tokens, self.observed, strict=True)
+        return [len(p) + len(t) + sum(len(ids) for _, ids in heard) for p, t, heard in columns]
 
     def size(self, rows_B: Tensor) -> tuple[int, int]:
         """Return the number of rows where ``rows_B`` is True, and of their tokens."""
@@ -133,6 +141,7 @@ def pack(
         completions=tuple(row.completion for row in rows),
         prompts=tuple(row.prompt_P for row in rows),
         tokens=tuple(row.token_T for row in rows),
+        observed=tuple(row.observed for row in rows),
         logp_gen_BT=pad_sequence(
             [
                 torch.full(row.token_T.shape, torch.nan) if logp_T is None else torch.tensor(logp_T)

@@ -34,11 +34,11 @@ from potluck.node.learning.batch import Batch, Scored
 from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup
 from potluck.node.learning.passes import (
     Gradient,
-    Turn,
+    Portion,
     has_dropout,
     norm_of,
+    portions_of,
     require_foreign,
-    turns_of,
 )
 from potluck.node.learning.score import candidates, score_rows, unscored, weigh_batch
 from potluck.objective.losses import LOSSES, Loss, kl_loss, share_of
@@ -148,8 +148,8 @@ class Learner:
         rows_B = kl_B | (candidates(batch, self.name, self.objective) != 0)
         self.policy.network.eval()
         with torch.no_grad():
-            for turn in self._turns(batch, rows_B, silent):
-                self._forward(turn, scored, kl_B, is_first=True)
+            for portion in self._portions(batch, rows_B, silent):
+                self._forward(portion, scored, kl_B, is_first=True)
         return self._completed(scored)
 
     def gradient(self, scored: Scored, progress: Progress = silent) -> Gradient:
@@ -231,60 +231,64 @@ class Learner:
         is_first = not scored.read_B[rows_B].any()
         network.zero_grad()
         network.train()
-        for turn in self._turns(scored.batch, rows_B, progress):
-            loss += self._forward_backward(turn, scored, kl_B, is_first=is_first)
+        for portion in self._portions(scored.batch, rows_B, progress):
+            loss += self._forward_backward(portion, scored, kl_B, is_first=is_first)
         network.eval()
         tensors = [parameter.grad for parameter in trained(network)]
         network.zero_grad()
         loss = sum(self.processes.all_gather(loss)) / self.processes.size
         return Gradient(tensors, loss, norm_of(tensors))
 
-    def _turns(self, batch: Batch, rows_B: Tensor, progress: Progress) -> Iterator[Turn]:
-        return turns_of(batch, rows_B, self.micro_batch_tokens, self.processes, progress)
+    def _portions(self, batch: Batch, rows_B: Tensor, progress: Progress) -> Iterator[Portion]:
+        return portions_of(batch, rows_B, self.micro_batch_tokens, self.processes, progress)
 
-    def _forward(self, turn: Turn, scored: Scored, kl_B: Tensor, *, is_first: bool) -> Tensor:
-        """Compute ln pi_theta of a turn's rows; in their first pass it is ln pi_start, too."""
-        micro = turn.micro
+    def _forward(self, portion: Portion, scored: Scored, kl_B: Tensor, *, is_first: bool) -> Tensor:
+        """Compute ln pi_theta of a portion's rows; in their first pass it is ln pi_start, too."""
+        micro = portion.micro
         if is_first:
-            self._read_reference(turn, scored, kl_B)  # before the graph below takes memory
+            self._read_reference(portion, scored, kl_B)  # before the graph below takes memory
         logp_MT, entropy_MT = self.policy.logp_and_entropy(
-            micro.prompts, micro.tokens, temperature=self.temperature
+            micro.prompts, micro.tokens, temperature=self.temperature, observed=micro.observed
         )
-        if is_first and len(turn.row_M):
+        if is_first and len(portion.row_M):
             found = logp_MT.detach().cpu(), entropy_MT.cpu()
-            score_rows(scored, *turn, found, self.name, self.objective, self._weight)
+            score_rows(scored, *portion, found, self.name, self.objective, self._weight)
         return logp_MT
 
-    def _read_reference(self, turn: Turn, scored: Scored, kl_B: Tensor) -> None:
-        at = kl_B[turn.row_M].nonzero().squeeze(1)
+    def _read_reference(self, portion: Portion, scored: Scored, kl_B: Tensor) -> None:
+        at = kl_B[portion.row_M].nonzero().squeeze(1)
         # Of several processes all make a pass, or none.
         if not (len(at) or (self.processes.size > 1 and kl_B.any())):
             return
         assert self.reference is not None
         assert scored.logp_reference_BT is not None
-        rows = turn.micro.rows(at if len(at) else torch.tensor([0]))
+        rows = portion.micro.rows(at if len(at) else torch.tensor([0]))
         with torch.no_grad(), adapter_off(self.reference.network):
-            read = self.reference.logp(rows.prompts, rows.tokens, temperature=self.temperature)
-        scored.logp_reference_BT[turn.row_M[at], : read.shape[1]] = read[: len(at)].cpu()
+            read = self.reference.logp(
+                rows.prompts, rows.tokens, temperature=self.temperature, observed=rows.observed
+            )
+        scored.logp_reference_BT[portion.row_M[at], : read.shape[1]] = read[: len(at)].cpu()
 
     def _forward_backward(
-        self, turn: Turn, scored: Scored, kl_B: Tensor, *, is_first: bool
+        self, portion: Portion, scored: Scored, kl_B: Tensor, *, is_first: bool
     ) -> float:
-        """Add the gradient of a turn's part of the loss; return that part. No graph outlives it."""
-        logp_MT = self._forward(turn, scored, kl_B, is_first=is_first)
-        parts = self._losses(turn, scored, kl_B, logp_MT)
-        if not parts:
+        """Add the gradient of a portion's loss; return that loss. No graph outlives it."""
+        logp_MT = self._forward(portion, scored, kl_B, is_first=is_first)
+        terms = self._losses(portion, scored, kl_B, logp_MT)
+        if not terms:
             if self.processes.size > 1:  # the others' collectives wait for this process
                 (0.0 * logp_MT.sum()).backward()
             return 0.0
-        loss = sum(parts[1:], parts[0])
+        loss = sum(terms[1:], terms[0])
         loss.backward()
         return loss.item()
 
-    def _losses(self, turn: Turn, scored: Scored, kl_B: Tensor, logp_MT: Tensor) -> list[Tensor]:
-        """Compute a turn's parts of the policy loss and the KL: those that it has rows of."""
-        (row_M, micro), batch, device = turn, scored.batch, logp_MT.device
-        kept_M, own_M, parts = scored.kept_advantage_B[row_M], kl_B[row_M], []
+    def _losses(
+        self, portion: Portion, scored: Scored, kl_B: Tensor, logp_MT: Tensor
+    ) -> list[Tensor]:
+        """Compute a portion's terms of the policy loss and the KL: those that it has rows of."""
+        (row_M, micro), batch, device = portion, scored.batch, logp_MT.device
+        kept_M, own_M, terms = scored.kept_advantage_B[row_M], kl_B[row_M], []
         if kept_M.any():
             start_MT = scored.logp_start_BT[row_M, : logp_MT.shape[1]].to(device)
             mask_MT, trusted_M = micro.mask_BT.to(device), micro.trusted_B.to(device)
@@ -293,14 +297,14 @@ class Learner:
             given = logp_MT, start_MT, gen_MT, kept_M.to(device), mask_MT, self.objective
             loss = (self.loss or LOSSES[self.objective.importance])(*given)
             counted = batch.rows_counted, batch.tokens_counted
-            parts.append(self._share((len(kept_M), int(micro.mask_BT.sum())), counted) * loss)
+            terms.append(self._share((len(kept_M), int(micro.mask_BT.sum())), counted) * loss)
         if own_M.any():
             assert scored.logp_reference_BT is not None
             reference_MT = scored.logp_reference_BT[row_M[own_M], : logp_MT.shape[1]].to(device)
             mask_MT = micro.mask_BT[own_M].to(device)
             kl = kl_loss(logp_MT[own_M.to(device)], reference_MT, mask_MT, self.objective)
-            parts.append(self._share(micro.size(own_M), batch.size(kl_B)) * kl)
-        return parts
+            terms.append(self._share(micro.size(own_M), batch.size(kl_B)) * kl)
+        return terms
 
     def _share(self, part: tuple[int, int], whole: tuple[int, int]) -> float:
         """Return the factor on the mean over ``part``, its rows and tokens. The gradient becomes

@@ -1,8 +1,8 @@
-"""Parts of a pass over a batch: its turns and micro-batches, its gradient, and what makes one fail.
+"""Parts of a pass over a batch: its micro-batches, its gradient, and what makes one fail.
 
 With several processes as one node the model is spread over all of them, so a pass is made by all
-or by none. In each turn every process has a micro-batch of its own; one that has no rows left goes
-through a row of another's.
+or by none. In each step of it every process has a micro-batch of its own; one that has no rows left
+goes through a row of another's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,8 +51,8 @@ def norm_of(tensors: Sequence[Tensor | None]) -> float:
     return float(full_tensor(norm))
 
 
-class Turn(NamedTuple):
-    """The part of one process in one turn of a pass over a batch."""
+class Portion(NamedTuple):
+    """The part of one process in one step of a pass over a batch."""
 
     row_M: Tensor
     """Places in the batch; none where there is nothing left for this process."""
@@ -60,17 +60,17 @@ class Turn(NamedTuple):
     """Rows of the forward pass: these, or one of another process, as all make a pass."""
 
 
-def turns_of(
+def portions_of(
     batch: Batch, rows_B: Tensor, token_budget: int, processes: ProcessGroup, progress: Progress
-) -> Iterator[Turn]:
-    """Yield this process's part of each turn of a pass over ``rows_B``."""
+) -> Iterator[Portion]:
+    """Yield this process's portion of each step of a pass over ``rows_B``."""
     row_X = rows_B.nonzero().squeeze(1)
     micros, done = list(micro_batches(batch, row_X, token_budget=token_budget)), 0
     for first in range(0, len(micros), processes.size):
-        turn = micros[first : first + processes.size]
-        row_M = turn[processes.rank] if processes.rank < len(turn) else row_X[:0]
-        yield Turn(row_M, batch.rows(row_M if len(row_M) else turn[0][-1:]))
-        done += sum(map(len, turn))
+        step = micros[first : first + processes.size]
+        row_M = step[processes.rank] if processes.rank < len(step) else row_X[:0]
+        yield Portion(row_M, batch.rows(row_M if len(row_M) else step[0][-1:]))
+        done += sum(map(len, step))
         progress(done, len(row_X))
 
 
@@ -81,7 +81,7 @@ def micro_batches(batch: Batch, row_X: Tensor, *, token_budget: int) -> Iterator
     memory fails in the first seconds. A row that is longer than the budget gets one of its own:
     nothing is ever left out.
     """
-    size_B = [len(p) + len(t) for p, t in zip(batch.prompts, batch.tokens, strict=True)]
+    size_B = batch.read_tokens()
     rows = sorted(row_X.tolist(), key=lambda row: -size_B[row])
     while rows:
         count = max(1, token_budget // size_B[rows[0]])

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from potluck.episode import EnvironmentFailed, Turn, acted_on, turns_in
+from potluck.episode import EnvironmentFailed, Turn, acted, turns_in
 from potluck.files import derived_seed
 from potluck.tasks.base import DerivedTask, Graded, Task, TaskError
 from potluck.tasks.environments.hosted import HostedEnvironment, Start
@@ -87,5 +87,5 @@ class EnvironmentTask(DerivedTask):
         return rewards, {"task": rewards}
 
     def _paid(self, problem: Problem, turns: Sequence[Turn], end: End) -> float:
-        reward = self.environment.replay(problem, acted_on(turns, end)).reward
+        reward = self.environment.replay(problem, acted(turns, end)).reward
         return min(reward, 0.0) if end == "length" else reward

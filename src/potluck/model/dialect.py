@@ -1,0 +1,270 @@
+"""How one model writes a turn with tool calls, and what it reads between two turns.
+
+Its own chat template says so: a call and an observation that are easy to find are rendered once,
+and the text around them is kept. What a turn, a call or an observation says is then put between,
+and never goes through a template, which could cut it; nor may it become a special token.
+
+Pieces are texts in turn: the template's own, what somebody said, the template's own, ...
+"""
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import chain, takewhile
+from typing import Any
+
+import msgspec
+from transformers import PreTrainedTokenizerBase
+
+from potluck.episode import Observation, ToolCall, Turn, text_of, turns_in
+from potluck.model.loading import ModelError
+from potluck.template import TemplateFailed, render
+
+NAME, SAID, HEARD = "potluckName", "potluckSaid", 'potluck"Heard'
+"""Words that stand for what is not known yet. With a quote: it shows whether JSON is made of it."""
+ID = "call00000"
+"""Name of every call, where a template has names for calls: some want 9 letters."""
+ARGUMENTS = {"potluckKey": "one", "potluckOther": "two"}
+IN_JSON = r'\{\s*"potluckKey"(\s*:\s*)"one"(\s*,\s*)"potluckOther"\s*:\s*"two"\s*\}'
+CALL = {"type": "function", "id": ID, "function": {"name": NAME, "arguments": ARGUMENTS}}
+USER = {"role": "user", "content": "hello"}
+NEVER = "(?!)"
+"""Pattern that nothing matches."""
+NAMED = re.compile(r"([^\W\d][\w.:/-]*)")
+KEY = re.compile(r"\s*(\w+)\s*=\s*")
+
+Messages = Sequence[Mapping[str, Any]]
+Render = Callable[[Messages], str]
+_decode = json.JSONDecoder().raw_decode
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Calls of a model without a chat template: a turn that is ``name(key=value,key=value)``, its
+    values in JSON, and nothing else.
+
+    >>> Plain().read('add(a=1, b=[2])')
+    Turn(content='', calls=(ToolCall(name='add', arguments={'a': 1, 'b': [2]}),))
+    """
+
+    def read(self, text: str) -> Turn:
+        if text.endswith(")") and (name := re.match(NAMED.pattern + r"\(", text)):
+            arguments, at = {}, name.end()
+            try:
+                while key := KEY.match(text, at):
+                    arguments[key[1]], at = _decode(text, key.end())
+                    at += text.startswith(",", at)
+            except (ValueError, RecursionError):
+                return Turn(text)
+            turn = Turn("", (ToolCall(name[1], arguments),))
+            if at == len(text) - 1 and can_travel(turn):
+                return turn
+        return Turn(text)
+
+    def write(self, turn: Turn) -> list[str] | None:
+        if turn.content or len(turn.calls) > 1:
+            return None
+        [call] = turn.calls
+        said = (f"{key}={_json(value, (',', ':'))}" for key, value in call.arguments.items())
+        return ["", f"{call.name}({','.join(said)})"]
+
+
+@dataclass(frozen=True)
+class Markup:
+    """Text that a chat template puts around the names and arguments of tool calls."""
+
+    opening: str
+    middle: str
+    """Text between a name and its arguments."""
+    another: str | None
+    """Text between two calls; None: a turn has one at most."""
+    closing: str
+    glue: str | None
+    """Text between what a turn says and its calls; None: it says nothing, or calls nothing."""
+    separators: tuple[str, str]
+    """Those of JSON: between items, and behind a key."""
+
+    def read(self, text: str) -> Turn:
+        for begin in re.finditer(_loose(self.opening), text):
+            content = text[: begin.start()]
+            if self.glue is None and content.strip():
+                break
+            calls = self._calls(text, begin.end())
+            turn = Turn(content.removesuffix(self.glue) if self.glue else "", calls)
+            if calls and can_travel(turn):
+                return turn
+        return Turn(text)
+
+    def _calls(self, text: str, at: int) -> tuple[ToolCall, ...]:
+        """Read calls up to the end of the text; none if it is anything else."""
+        calls, middle = [], re.compile(NAMED.pattern + _loose(self.middle))
+        another, closing = (re.compile(r"\s*" + _loose(t)) for t in (self.another, self.closing))
+        while name := middle.match(text, at):
+            try:
+                arguments, at = _decode(text, name.end())
+            except (ValueError, RecursionError):
+                break
+            if not isinstance(arguments, dict):
+                break
+            calls.append(ToolCall(name[1], arguments))
+            if closing.fullmatch(text, at):
+                return tuple(calls)
+            if not (more := another.match(text, at)):
+                break
+            at = more.end()
+        return ()
+
+    def write(self, turn: Turn) -> list[str] | None:
+        if (turn.content and self.glue is None) or (len(turn.calls) > 1 and self.another is None):
+            return None
+        pieces = ["", turn.content, (self.glue or "") * bool(turn.content) + self.opening]
+        for call in turn.calls:
+            arguments = _json(call.arguments, self.separators)
+            pieces += [call.name, self.middle, arguments, self.another or ""]
+        return [*pieces[:-1], self.closing]
+
+
+def _json(value: object, separators: tuple[str, str]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=separators)
+
+
+@lru_cache
+def _loose(text: str | None) -> str:
+    """Make a pattern of a template's text that leaves open the space around JSON's signs, and the
+    names of calls."""
+    if text is None:
+        return NEVER
+    words = [re.escape(w) for w in re.split(r"\s*([{}\[\]:,])\s*|\s+", text) if w]
+    pattern = r"\s*".join(words).replace(ID, r"\w*")
+    optional = r'(?:,\s*"id"\s*:\s*"\w*"\s*)?'
+    return pattern.replace(r',\s*"id"\s*:\s*"\w*"\s*', optional) + r"\s*"
+
+
+def can_travel(turn: Turn) -> bool:
+    """Return whether a reader of ``text_of`` gets the turn: its numbers are finite, its texts are
+    of whole characters."""
+    try:
+        return turns_in(text_of([turn])) == (turn,)
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, TypeError):
+        return False
+
+
+def calls_of(render: Render, stops: Collection[str]) -> Markup | None:
+    """Find how a chat template writes calls; None: it does not, or not with arguments in JSON."""
+    stop = "|".join(map(re.escape, stops))
+    one = rf"(.*?){NAME}(.*?){IN_JSON}(.*?)(?:{stop}).*"
+    two = rf"(.*?){NAME}(.*?){IN_JSON}(.*?){NAME}(.*?){IN_JSON}(.*?)(?:{stop}).*"
+    begun = render([USER])
+
+    def told(pattern: str, content: str, calls: int) -> re.Match[str] | None:
+        said = {"role": "assistant", "content": content, "tool_calls": [CALL] * calls}
+        text = render([USER, said])
+        return re.fullmatch(pattern, text[_alike(text, begun) :], re.DOTALL)
+
+    if not (alone := told(one, "", 1)):
+        return None
+    opening, middle, colon, comma, closing = alone.groups()
+    several = told(two, "", 2)
+    another = several[5] if several and several[9] == closing else None
+    glue = None
+    if behind := told(rf".*?{SAID}(.*?){NAME}.*", SAID, 1):
+        # Some templates put empty thoughts in front, where nothing was said.
+        shared = _alike(opening[::-1], behind[1][::-1])
+        opening = opening[len(opening) - shared :].lstrip()
+        glue = behind[1].removesuffix(opening)
+    return Markup(opening.lstrip(), middle, another, closing, glue, (comma, colon))
+
+
+def _alike(one: str, other: str) -> int:
+    """Count the signs with which both texts begin."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> str:
+    """Render a chat by the tokenizer's template; empty where it cannot."""
+    try:
+        return render(tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map)
+    except (TemplateFailed, ValueError):
+        return ""
+
+
+class Speech:
+    """A model's own way to write turns and to read observations."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, stops: Collection[str]) -> None:
+        """Find it. ``stops`` are the texts of the tokens that end a turn."""
+        self._stops, self._name = stops, tokenizer.name_or_path
+        self._templated = bool(tokenizer.chat_template)
+        self._render = partial(_rendered, tokenizer)
+        self.calls: Plain | Markup | None = Plain()
+        if self._templated:
+            self.calls = calls_of(self._render, stops)
+        self._around = lru_cache(maxsize=64)(self._find_around)
+
+    def read(self, text: str) -> Turn:
+        """Read a turn; what is no call by the letter is what the turn says."""
+        return self.calls.read(text) if self.calls else Turn(text)
+
+    def write(self, turn: Turn) -> list[str] | None:
+        """Write a turn in pieces; None: the model has no way to say it."""
+        if turn.calls:
+            return self.calls.write(turn) if self.calls else None
+        return ["", turn.content]
+
+    def marks(self, special: Mapping[str, int]) -> frozenset[int]:
+        """List the special tokens that calls are written with."""
+        if not isinstance(self.calls, Markup):
+            return frozenset()
+        calls = self.calls
+        pieces = [calls.opening, "", calls.middle, "", calls.another or "", "", calls.closing]
+        return frozenset(part for part in segments(pieces, special) if isinstance(part, int))
+
+    def heard(self, observations: Sequence[Observation]) -> list[str]:
+        """Write what stands between a turn's stop token and the next turn, in pieces."""
+        said = [each.content for each in observations]
+        if not self._templated:
+            return ["", "\n".join(said)]
+        tools = tuple(each.tool for each in observations)
+        around, escaped = self._around(tools if all(tools) else ())
+        if len(around) == 2:
+            said = ["\n".join(said)]
+        said = [_json(each, (", ", ": "))[1:-1] if escaped else each for each in said]
+        return [around[0], *chain(*zip(said, around[1:], strict=True))]
+
+    def _find_around(self, tools: tuple[str, ...]) -> tuple[list[str], bool]:
+        """Find the texts around the answers of tools, or around a message of the user where there
+        are none or the template knows of none; and whether what was heard is escaped as in JSON."""
+        calls = [CALL | {"function": {"name": t, "arguments": {"said": SAID}}} for t in tools]
+        answer = {"role": "tool", "tool_call_id": ID, "content": HEARD}
+        answers = [{**answer, "name": tool} for tool in tools]
+        called = {"role": "assistant", "content": "", "tool_calls": calls}
+        said = {"role": "assistant", "content": SAID}
+        tried: list[Messages] = [[USER, called, *answers]] if tools else []
+        for messages in [*tried, [USER, said, {"role": "user", "content": HEARD}]]:
+            _, found, behind = self._render(messages).rpartition(SAID)
+            ended = re.split("|".join(map(re.escape, self._stops)), behind, maxsplit=1)
+            for word in (HEARD, HEARD.replace('"', r"\"")):
+                around = ended[-1].split(word)
+                if found and len(ended) == 2 and len(around) == len(messages) - 1:
+                    return around, word != HEARD
+        raise ModelError(
+            f"the chat template of {self._name!r} ends an answer by none of the model's stop "
+            f"tokens ({', '.join(self._stops)}), or drops what comes behind; name the one that it "
+            f"has in [sampling] stop, or take a model without a template"
+        )
+
+
+def segments(pieces: Sequence[str], special: Mapping[str, int]) -> list[Any]:
+    """Part pieces at the special tokens of the template's own text: text, id, text, ..., text."""
+    found: list[Any] = [""]
+    split = re.compile("|".join(map(re.escape, sorted(special, key=len, reverse=True))) or NEVER)
+    for at, piece in enumerate(pieces):
+        end = 0
+        for token in split.finditer(piece) if at % 2 == 0 else ():
+            found[-1] += piece[end : token.start()]
+            found += [special[token[0]], ""]
+            end = token.end()
+        found[-1] += piece[end:]
+    return found

@@ -1,0 +1,137 @@
+"""Episodes of any author, as a node reads them: played again in an environment of its own.
+
+A peer's word on what an environment said is a hint, and is compared; what a model reads between
+its turns, and how an episode is paid, comes from the reader's own environment alone.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from time import perf_counter
+from typing import Any, Literal
+
+import numpy as np
+
+from potluck.episode import (
+    Environment,
+    EnvironmentFailed,
+    Episode,
+    Turn,
+    acted,
+    digest_of,
+    text_of,
+    transcript,
+    turns_in,
+)
+from potluck.model import LanguageModel
+from potluck.types import Completion, Observed, Problem
+
+REPLAY_S = 30.0
+"""Seconds of a round in which one author's episodes are replayed, one begun within them included:
+an author of slow ones holds up nobody for longer."""
+
+NotReplayed = Literal[
+    "no episode", "own environment", "replay time", "environment failed", "other observation",
+    "other end",
+]  # fmt: skip
+"""Why an episode is not what its author says, or cannot be found to be.
+
+    no episode            it has turns and the task no environment, or the task has one and it none
+    own environment       another author's, of an environment that is of grade "own"
+    replay time           its author's episodes of the round took their time to replay before it
+    environment failed    the environment raised, hung or broke a limit
+    other observation     the environment said something else here than to its author
+    other end             it goes on or ends where it did not here, or has more than max_turns
+"""
+BY_REPLAY: frozenset[NotReplayed] = frozenset(
+    ("replay time", "environment failed", "other observation", "other end")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """A node's environment, and what was played again in it in one round."""
+
+    environment: Environment
+    me: str
+    _spent_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    _episodes: dict[tuple[str, str | None], Episode] = field(default_factory=dict)
+
+    def replay(
+        self, completion: Completion, problem: Problem, turns: Sequence[Turn]
+    ) -> Episode | NotReplayed:
+        """Play the turns of a completion, and compare what its author says of how it went."""
+        author, most = completion.author, self.environment.max_turns
+        if len(turns) > most:
+            return "other end"
+        if author != self.me:
+            if self.environment.grade == "own":
+                return "own environment"
+            if self._spent_s[author] > REPLAY_S:
+                return "replay time"
+        begun_s = perf_counter()
+        try:
+            episode = self.environment.replay(problem, acted(turns, completion.end))
+        except EnvironmentFailed:
+            return "environment failed"
+        finally:
+            self._spent_s[author] += perf_counter() - begun_s
+        if not _was_told(completion.observed, episode):
+            return "other observation"
+        if not _ended(completion, len(turns), episode, most):
+            return "other end"
+        self._episodes[completion.problem_id, text_of(turns)] = episode
+        return episode
+
+    def episode(self, completion: Completion) -> Episode:
+        """Look up how an episode went that was read in this round."""
+        return self._episodes[completion.problem_id, completion.text]
+
+    def transcript(self, completion: Completion) -> list[Mapping[str, Any]]:
+        """List what was said in an episode that was read in this round."""
+        return transcript(turns_in(completion.text or "") or (), self.episode(completion))
+
+
+def _was_told(observed: bytes, episode: Episode) -> bool:
+    """Compare what an author was told with what was said here, as far as both have heard it."""
+    digests = b"".join(map(digest_of, episode.observations))[: len(observed)]
+    return observed.startswith(digests)
+
+
+def _ended(completion: Completion, turns: int, episode: Episode, most: int) -> bool:
+    """Return whether a replay ended as the completion says, and not before."""
+    last = turns - (completion.end == "length")
+    if len(episode.observations) != last:
+        return False
+    if completion.end == "length":
+        return not episode.done
+    return completion.end == ("stop" if episode.done else "turns" if turns == most else "room")
+
+
+def spelled_turns(completion: Completion, model: LanguageModel) -> list[list[int]] | None:
+    """Find the ids of an episode's turns in a model's own syntax, each with the model's stop token
+    but the last one of an episode that ended by "length"; None if they are not exactly these."""
+    turns = turns_in(completion.text or "")
+    if turns is None or len(turns) != len(completion.turns):
+        return None
+    parts = []
+    for at, turn in enumerate(turns, 1):
+        if (ids := model.ids_of(turn)) is None:
+            return None
+        is_cut = at == len(turns) and completion.end == "length"
+        parts.append(ids if is_cut else [*ids, model.stop_id])
+    return parts
+
+
+def turns_of(completion: Completion, model: LanguageModel) -> list[Turn]:
+    """Read the turns of an episode whose ids are of the model's tokenizer."""
+    parts = np.split(completion.token_T, list(accumulate(completion.turns))[:-1])
+    return [model.turn_of(part) for part in parts]
+
+
+def observed_by(model: LanguageModel, turns: Sequence[int], episode: Episode) -> Observed:
+    """Make what a model reads within an episode; ``turns`` are the lengths of its turns."""
+    places = list(accumulate(turns))[:-1]
+    heard = episode.observations
+    return tuple((at, model.observed_ids(o)) for at, o in zip(places, heard, strict=False))
