@@ -63,7 +63,9 @@ class Chains(Arithmetic):
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
-        return binary_rewards((p.answer == t for p, t in zip(problems, texts)), completions)
+        return binary_rewards(
+            (p.answer == t for p, t in zip(problems, texts, strict=True)), completions
+        )
 
 
 def draw_chain(generator: random.Random, terms: int) -> str:
