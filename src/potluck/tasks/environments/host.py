@@ -3,6 +3,7 @@
 A line asks, as JSON, and a line answers (``confined.py``). A key names an episode:
 
     ["about"]                        -> [tool schemas, true if it pays a reward]
+    ["hints"]                        -> [turns to try, false if it says that it has no seed]
     ["play", key, row, seed, turns]  -> [what it says at reset, [step, ...]]
     ["act", key, turn]               -> step: [[observation, ...], done]
     ["finish", key]                  -> [reward, calls, errors]
@@ -21,7 +22,7 @@ from typing import Any
 import msgspec
 
 from potluck.episode import Turn
-from potluck.tasks.environments.kinds import KINDS, Instance, Spec, own_luck
+from potluck.tasks.environments.kinds import KINDS, Instance, Spec
 from potluck.tasks.rewards import load_function
 
 NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000
@@ -58,13 +59,17 @@ class Host:
         self._about = self._free[0].about()
 
     def _made(self) -> Instance:
-        with own_luck([]):
-            return KINDS[self._spec.kind](self._factory(), self._spec.observation_bytes)
+        return KINDS[self._spec.kind](self._factory, self._spec.observation_bytes)
 
     def answer(self, verb: str, key: int = 0, *rest: Any) -> Any:
         """Do what a line asks for; raise anything where it cannot be done."""
         if verb == "about":
             return self._about
+        if verb == "hints":
+            made = self._free[0].made
+            named = getattr(made, "actions", ())
+            texts = [str(text) for text in named] if isinstance(named, list | tuple) else []
+            return texts, getattr(made, "seeded", True) is not False
         instance = self._live.pop(key, None)
         said: Any
         if verb == "play":
