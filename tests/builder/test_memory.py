@@ -91,7 +91,7 @@ def learning(policy, run, author="a"):
         Completion("p", by, i, tokens, logp, "length") for i, by in enumerate(authors)
     )
     batch = Batch(
-        completions, (np.ones(PROMPT, np.int32),) * ROWS, (tokens,) * ROWS,
+        completions, (np.ones(PROMPT, np.int32),) * ROWS, (tokens,) * ROWS, ((),) * ROWS,
         torch.full((ROWS, NEW), -1.0),
         torch.tensor([1.0, -1.0 if author == "a" else 1.0] * (ROWS // 2)),
         torch.ones(ROWS, NEW, dtype=torch.bool),

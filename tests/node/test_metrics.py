@@ -48,7 +48,7 @@ def reports_of(rows, cap=2.0, dropped=()):
     bytes_B, counts = mask_BT.sum(dim=1) * BYTES, (len(rows), int(mask_BT.sum()))
     columns = gen_BT, advantage_B, mask_BT, bytes_B, trusted_B, bytes_B, bytes_B
     silenced_B = torch.zeros_like(trusted_B)
-    batch = Batch(completions, (), (), *columns, (), silenced_B, *counts)
+    batch = Batch(completions, (), (), (), *columns, (), silenced_B, *counts)
     found = start_BT, torch.zeros_like(start_BT), kept_B, metrics_BK
     scored = Scored(batch, *found, dict.fromkeys(dropped, "gradient"))
     return author_reports(scored, [float(a > 0) for _, a, *_ in rows], "north")

@@ -25,7 +25,7 @@ from potluck.episode import (
     turns_in,
 )
 from potluck.model import LanguageModel
-from potluck.types import OBSERVED_BYTES, Completion, Observed, Problem
+from potluck.types import Completion, Observed, Problem
 
 REPLAY_S = 30.0
 """Seconds of a round in which one author's episodes are replayed, one begun within them included:
@@ -44,7 +44,7 @@ NotReplayed = Literal[
     other observation     the environment said something else here than to its author
     other end             it goes on or ends where it did not here, or has more than max_turns
 """
-REFUSED_BY_REPLAY = frozenset(
+BY_REPLAY: frozenset[NotReplayed] = frozenset(
     ("replay time", "environment failed", "other observation", "other end")
 )
 

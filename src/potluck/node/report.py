@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from potluck.exchange import Round
+from potluck.node.episodes import BY_REPLAY, Replays
 from potluck.node.learning.batch import Scored
 from potluck.node.learning.learner import UpdateReport
 from potluck.node.learning.score import METRICS
@@ -22,7 +23,7 @@ from potluck.node.selection import Selection
 from potluck.objective.habit import Habit
 from potluck.objective.losses import k3
 from potluck.reports import BLOCKING_WEIGHT, AuthorReport, RewardReport, RoundReport, mean
-from potluck.types import Group
+from potluck.types import Completion, Group
 
 WRONG, MIXED, RIGHT = 0, 1, 2
 """Results of the learner's own completions of a problem: none a success, some, all."""
@@ -36,12 +37,21 @@ def report_of(
     habits: Mapping[str, Habit],
     selection: Selection,
     arrived: Round,
+    *,
+    replays: Replays | None = None,
 ) -> RoundReport:
     """Report what came in a round and what was learned; ``update`` is None if nothing came."""
+    learned: dict[str, Any] = {"filtered_share": 0.0}
+    if update:
+        learned = _of_update(update, groups, name, habits)
+        learned["sources"] |= {
+            author: replace(learned["sources"][author], **numbers)
+            for author, numbers in _of_episodes(groups, selection, replays).items()
+        }
     return RoundReport(
         round=round,
         **_of_rewards(groups, name),
-        **(_of_update(update, groups, name, habits) if update else {"filtered_share": 0.0}),
+        **learned,
         **_of_selection(selection),
         **of_traffic(arrived),
     )
@@ -57,7 +67,7 @@ def _of_rewards(groups: Sequence[Group], name: str) -> dict[str, Any]:
         "own_reward_mean": mean(reward for _, reward in own),
         "rewards": _by_function(groups, name),
         "own_length_mean": mean(len(one.token_T) for one, _ in own),
-        "own_cut_share": mean(one.end == "length" for one, _ in own),
+        "own_cut_share": mean(one.end != "stop" for one, _ in own),
         "groups_alike": mean(len({*group.rewards, *group.past_rewards}) == 1 for group in groups),
     }
 
@@ -100,6 +110,28 @@ def _of_update(
         "dropped_nonfinite": dropped,
         "sources": sources,
     }
+
+
+def _of_episodes(
+    groups: Sequence[Group], selection: Selection, replays: Replays | None
+) -> dict[str, dict[str, float | None]]:
+    """Return the numbers of each author's episodes; of nobody where there is no environment."""
+    written: dict[str, list[Completion]] = {}
+    for row in (row for group in groups for row in group.rows if replays):
+        written.setdefault(row.completion.author, []).append(row.completion)
+    found: dict[str, dict[str, float | None]] = {}
+    for author, completions in written.items():
+        episodes = [replays.episode(c) for c in completions] if replays else []
+        calls = sum(each.calls for each in episodes)
+        refused = sum(selection.unreadable.get((author, reason), 0) for reason in BY_REPLAY)
+        found[author] = {
+            "turns_mean": mean(len(c.turns) for c in completions),
+            "calls_mean": calls / len(episodes),
+            "call_error_share": _ratio(sum(each.errors for each in episodes), calls),
+            "cut_share": mean(c.end != "stop" for c in completions),
+            "replay_refused_share": refused / (refused + len(completions)),
+        }
+    return found
 
 
 def _token_mean(value_BT: Tensor, mask_BT: Tensor, of_B: Tensor) -> float | None:

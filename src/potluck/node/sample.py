@@ -7,7 +7,7 @@ off where their lines take more than is allowed, so long runs stay as large as t
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import chain, pairwise, zip_longest
+from itertools import chain, zip_longest
 
 import torch
 from msgspec import json
@@ -18,7 +18,7 @@ from potluck.node.learning.batch import Scored
 from potluck.node.learning.score import METRICS, candidates
 from potluck.objective.methods import ObjectiveConfig
 from potluck.reports.tokens import Recorded, columns_of
-from potluck.types import Group, Row
+from potluck.types import Group
 
 QUESTION, TOKENS = 300, 1024
 """Characters of a prompt, and tokens of a completion, that are written."""
@@ -67,7 +67,7 @@ def sample(
             question=group.problem.question[:QUESTION],
             surprise=_rounded(surprise[at]) if numbers else None,
             measure="ln p" if row.completion.logp_T is None else "log-ratio",
-            turns=_turns(row),
+            turns=row.completion.turns,
             **columns_of([str(policy.tokenizer.decode([id])) for id in ids], numbers),
         )
         size_bytes -= len(json.encode(line)) + 1
@@ -75,12 +75,6 @@ def sample(
             break
         lines.append(line)
     return lines
-
-
-def _turns(row: Row) -> tuple[int, ...]:
-    """Return the lengths of an episode's turns in this node's tokens."""
-    places = (0, *(place for place, _ in row.observed), len(row.token_T))
-    return tuple(end - start for start, end in pairwise(places)) if row.completion.turns else ()
 
 
 def _numbers(scored: Scored) -> Tensor:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -97,7 +98,7 @@ def read(
             return parts
         if not all(parts):
             return "stop token"
-        token_T = np.array(sum(parts, []), np.int32)
+        token_T = np.array([*chain.from_iterable(parts)], np.int32)
         turns = tuple(map(len, parts)) if replays else ()
         completion = replace(completion, token_T=token_T, logp_T=None, tokenizer=b"", turns=turns)
     else:  # A text that others were to write in max_new_tokens of theirs may have more here.
@@ -141,7 +142,7 @@ def _spelled(
 def _played(
     completion: Completion, problem: Problem, model: LanguageModel, replays: Replays, room: int
 ) -> Row | UnreadReason:
-    """Read an episode whose ids are the model's; ``room`` is for all that stands behind its prompt."""
+    """Read an episode whose ids are the model's; ``room`` is for all behind its prompt."""
     turns = turns_of(completion, model)
     if completion.text not in (None, text_of(turns)):
         return "inexact text"

@@ -149,6 +149,32 @@ class AuthorReport:
         Stat("Share of the gradient", "share"),
         "Share of a stranger in what moves the learner; all strangers together have half at most.",
     ] = None
+    turns_mean: Annotated[
+        Number,
+        Stat("Turns an episode", "count", row="turns", format="z.1f"),
+        "Mean number of turns of its episodes. Measured, as what follows, with an environment.",
+    ] = None
+    calls_mean: Annotated[
+        Number,
+        Stat("Tool calls an episode", "count", row="calls", format="z.1f"),
+        "Mean number of tool calls of its episodes.",
+    ] = None
+    call_error_share: Annotated[
+        Number,
+        Stat("Tool calls that failed", "share", row="failed", format="z.0%"),
+        "Share of these calls that raised an error, or named no tool.",
+    ] = None
+    cut_share: Annotated[
+        Number,
+        Stat("Episodes cut off", "share", row="cut", format="z.0%"),
+        "Share of its episodes that ran out of turns or of tokens before they were over.",
+    ] = None
+    replay_refused_share: Annotated[
+        Number,
+        Stat("Refused by replay", "share", row="refused", format="z.0%"),
+        "Share of its episodes that did not go here as it said. Far above 0: a liar, or an "
+        "environment that does not repeat.",
+    ] = None
     habit: str | None = None
     """Phrase that has grown most in this node's answers; this and what follows of 0.2.0 alone."""
     habit_share: Number = None
@@ -174,7 +200,7 @@ class RoundReport:
     own_length_mean: Annotated[Number, Stat("Tokens an answer", "count", "Results", ".0f")] = None
     """Mean length of the completions that this node wrote, tokens."""
     own_cut_share: Annotated[Number, Stat("Answers cut off", "share", "Results", "z.0%")] = None
-    """Share of them that reached the length limit: no stop token came."""
+    """Share of them that were cut off: no stop token came, or an episode ran out of turns."""
     groups_alike: Annotated[Number, Stat("Groups of one reward", "share", format="z.0%")] = None
     """Share of the groups in which all rewards are equal: nothing is learned from them."""
     entropy: Annotated[Number, Stat("Entropy, nats", "nats", format="z.3f")] = None
