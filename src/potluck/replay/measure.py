@@ -24,7 +24,7 @@ from potluck.replay.plan import ReplayRow
 from potluck.replay.worth import Worth, authors_worth
 from potluck.reports import AuthorReport, mean
 from potluck.rollout.base import RandomSampler, RolloutRequest
-from potluck.types import Group, Row
+from potluck.types import Group
 
 Direction = Sequence[Tensor | None]
 """The tensors of a ``Gradient``, in main memory."""
@@ -134,11 +134,11 @@ def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: in
     written = node.writer.engine.generate(requests, sampler, author=node.name, progress=silent)
     groups = []
     for problem, at in zip(problems, range(0, len(written), size), strict=True):
-        completions, prompt_P = written[at : at + size], policy.prompt(problem)
-        rows = tuple(Row(c, prompt_P, c.token_T, policy.text(c.token_T)) for c in completions)
-        rewards = node.task.rewards([problem] * size, completions, [row.text for row in rows])
+        rows = node.rows(written[at : at + size])
+        completions, texts = [row.completion for row in rows], [row.text for row in rows]
+        rewards = node.task.rewards([problem] * len(rows), completions, texts)
         groups.append(Group(problem, rows, tuple(rewards)))
-    return groups
+    return [group for group in groups if group.rows]
 
 
 def on_policy_gradient(learner: Learner, groups: Sequence[Group]) -> Direction | None:
@@ -146,6 +146,8 @@ def on_policy_gradient(learner: Learner, groups: Sequence[Group]) -> Direction |
 
     Moves neither the weights nor the optimiser's state. None where no completion has an advantage.
     """
+    if not groups:
+        return None
     plain = changed(learner.objective, **METHODS["nois"].fields, own_success_weight=1.0)
     batch = pack(groups, scale=plain.advantage_scale)
     if not batch.advantage_B.any():
