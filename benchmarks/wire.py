@@ -21,6 +21,9 @@ Synthetic ones: 144 completions of 300 tokens, vocabulary 151,936.
 With texts (version 3): 144 pieces of 1,000 characters of this repository's pages, in the ids of a
 byte-level BPE of 8,192 tokens that was trained on them; log-probabilities as above.
 
+With episodes (version 4): the batch by Zipf, each completion in 15 turns of any lengths, no two
+observations alike; the cost of a turn is what the message grows by.
+
     python benchmarks/wire.py [--quick]
 """
 
@@ -61,6 +64,8 @@ TARGET_MB_S = 200.0
 IDS_ALONE_BYTES = 1.8
 """Target of "exact" without log-probabilities, which "compact" equals then."""
 SHARES = ((2, "vertical"), (4, "vertical"), (4, "horizontal"))
+TURNS, TURN_BYTES = 15, 4.0
+"""Turns of an episode, and the most that each may cost more than its tokens."""
 VERBS = ("encode", "decode", "encode sealed", "decode sealed")
 
 
@@ -90,6 +95,11 @@ def measure(quick: bool) -> tuple[list[Row], object]:
             raw[title] = {"bytes_a_token": cost, "mb_s": {}}
             target = IDS_ALONE_BYTES if aimed and codec == "exact" else None
             rows.append(Row(title, cost, cost, cost, " B/token", at_most=target))
+    for codec in CODECS:
+        cost, title = bytes_a_turn(synthetic["Zipf"], codec), f"Zipf, {codec}, {TURNS} turns each"
+        raw[title] = {"bytes_a_turn": cost}
+        target = None if codec == "raw" else TURN_BYTES
+        rows.append(Row(title, cost, cost, cost, " B/turn", at_most=target))
     forms = prose_batches()
     tokens = tokens_of(forms["prose"])
     for name, batch in forms.items():
@@ -97,7 +107,7 @@ def measure(quick: bool) -> tuple[list[Row], object]:
             cost = sealed_size(batch, codec) / tokens
             raw[f"{name}, {codec}"] = {"bytes_a_token": cost, "mb_s": {}}
             rows.append(Row(f"{name}, {codec}", cost, cost, cost, " B/token"))
-    everything(raw)
+    everything({name: seen for name, seen in raw.items() if "mb_s" in seen})
     return rows, raw
 
 
@@ -219,6 +229,21 @@ def message(completions: tuple[Completion, ...]) -> Message:
 def ids_alone(batch: Message) -> Message:
     """The batch as it is sent where no method reads log-probabilities."""
     return replace(batch, completions=tuple(replace(c, logp_T=None) for c in batch.completions))
+
+
+def in_turns(batch: Message) -> Message:
+    """The same tokens, as episodes of TURNS turns."""
+    dice, made = np.random.default_rng(1), []
+    for c in batch.completions:
+        cuts = np.sort(dice.choice(np.arange(1, len(c.token_T)), TURNS - 1, replace=False))
+        turns = np.diff([0, *cuts, len(c.token_T)]).tolist()
+        made.append(replace(c, turns=tuple(turns), observed=dice.bytes(2 * (TURNS - 1))))
+    return replace(batch, completions=tuple(made))
+
+
+def bytes_a_turn(batch: Message, codec: str) -> float:
+    grown = sealed_size(in_turns(batch), codec) - sealed_size(batch, codec)
+    return grown / (TURNS * len(batch.completions))
 
 
 def tokens_of(batch: Message) -> int:

@@ -16,8 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from nouns import completion, terms, text_only
 from potluck.exchange import Key, encode
-from potluck.exchange.wire.codec import TEXT_VERSION
-from potluck.exchange.wire.message import Header, TextHeader
+from potluck.exchange.wire.codec import HEADERS
 
 CODECS = ("raw", "exact", "compact")
 RAW = (0, 3)
@@ -71,7 +70,24 @@ def message(generator, *, completions=6, tokens=20, vocabulary=50):
             )
             for c in written
         ]
+    if generator.random() < 0.4:
+        written = [_episode(generator, c) for c in written]
     return agreed.message(generator.randrange(100), tuple(written))
+
+
+def _episode(generator, completion):
+    """The same as an episode; its text is any, as no reader of messages looks into it."""
+    count = len(completion.token_T)
+    turns, cuts = (0,) * generator.randint(1, 9), generator.sample(range(1, 1200), 8)
+    if count:
+        edges = [0, *sorted(cut for cut in cuts if cut < count), count]
+        turns = tuple(np.diff(edges).tolist())
+    return replace(
+        completion,
+        turns=turns,
+        observed=generator.randbytes(2 * (len(turns) - 1)),
+        end=generator.choice(["stop", "length", "turns", "room"]),
+    )
 
 
 def _text(generator, tokens):
@@ -87,7 +103,7 @@ def blocks_of(data):
 
 def header_of(start, head):
     """The header of a sound message, by its version."""
-    return (TextHeader if start[4] == TEXT_VERSION else Header).read(head)
+    return HEADERS[start[4]].read(head)
 
 
 def parts_of(data):

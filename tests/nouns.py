@@ -1,6 +1,7 @@
 """Nouns for tests, with whatever a test does not care about filled in."""
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +20,13 @@ def completion(tokens=(1, 2), logprobs=None, *, problem="p", author="north", ind
 def collect(node, round, *, deadline_s, **waiting):
     """Receive a round, and finish it with all that came."""
     return node.finish(round, node.receive(round, wait_s=deadline_s, **waiting))
+
+
+def episode(*turns, text=None, end="stop", **more):
+    """A completion of several turns, each given as its tokens; what was observed is numbered."""
+    made = completion([id for turn in turns for id in turn], **more)
+    observed = bytes(at % 256 for at in range(2 * (len(turns) - 1)))
+    return replace(made, turns=tuple(map(len, turns)), observed=observed, text=text, end=end)
 
 
 def text_only(text, *, problem="p", author="north", index=0, end="stop"):

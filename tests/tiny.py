@@ -6,7 +6,16 @@ import string
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    CohereConfig,
+    Gemma2Config,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from potluck.config import from_tree
 from potluck.model import LanguageModel
@@ -16,6 +25,34 @@ PAD, BEGIN, STOP = 0, 1, 2
 VOCABULARY = 3 + 26 + 10 + 3
 """Ids of the tokenizer; the embedding has EXTRA more, which mean nothing."""
 EXTRA = 6
+
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "intermediate_size": 32,
+    "vocab_size": VOCABULARY + EXTRA,
+    "max_position_embeddings": 64,
+    "pad_token_id": PAD,
+    "bos_token_id": BEGIN,
+    "eos_token_id": STOP,
+}
+ARCHITECTURES = [
+    LlamaConfig(**SMALL),
+    MistralConfig(**SMALL, sliding_window=8),
+    Gemma2Config(**SMALL, head_dim=8, final_logit_softcapping=0.5, sliding_window=8),
+    CohereConfig(**SMALL, logit_scale=0.3),
+    GPT2Config(
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        vocab_size=SMALL["vocab_size"],
+        n_positions=64,
+        eos_token_id=STOP,
+        bos_token_id=BEGIN,
+    ),
+]
 
 
 @functools.cache

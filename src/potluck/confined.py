@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import chain
 from select import select
@@ -16,24 +16,34 @@ from select import select
 START_LIMIT_S = 120.0
 """Time on the clock until a process is ready. An idle machine needs one or two."""
 SERVE = "from potluck.confined import answer_lines; from {} import prepare; answer_lines(prepare)"
+LONGEST_ERROR = 2000
+"""Characters of an error's line."""
 
 
 class Confined:
     """A process that answers one line at a time."""
 
-    def __init__(self, module: str, cpu_limit_s: float, limit_bytes: int) -> None:
-        """Start it, and wait for it; ``prepare()`` of the module makes what answers a line."""
+    def __init__(
+        self,
+        module: str,
+        cpu_limit_s: float,
+        limit_bytes: int,
+        *words: str,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start it, and wait for it; ``prepare(*words)`` of the module makes what answers a line.
+        ``variables`` are its own, beside those of this process."""
         # The process sees the modules that this one sees, however they were found.
         path = os.pathsep.join(entry for entry in sys.path if entry)
         # With one hash seed, algebra takes the same steps on every node.
         fixed = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
         limits = str(cpu_limit_s), str(limit_bytes)
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", SERVE.format(module), *limits],
+            [sys.executable, "-P", "-c", SERVE.format(module), *limits, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **fixed, "PYTHONPATH": path},
+            env={**os.environ, **fixed, "PYTHONPATH": path, **(variables or {})},
             start_new_session=True,  # Ctrl-C in the terminal is for the run, not for it
         )
         self.state = self.ask("", START_LIMIT_S)
@@ -56,34 +66,41 @@ class Confined:
         return line.decode(errors="replace").strip()
 
     def end(self) -> None:
-        self.process.kill()
+        """End it, and what it started; it is not known to have ended before ``wait``, so its
+        number is still its own."""
+        if self.process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         for pipe in filter(None, (self.process.stdin, self.process.stdout)):
             with suppress(OSError):
                 pipe.close()
 
 
-def answer_lines(prepare: Callable[[], Callable[[bytes], str]]) -> None:
+def answer_lines(prepare: Callable[..., Callable[[bytes], str]]) -> None:
     """Answer "ready", then each line of standard input; or with the error that came of it."""
     import resource  # not on every system
 
     limit_s, limit_bytes = float(sys.argv[1]), int(sys.argv[2])
-    out, nowhere = os.fdopen(os.dup(1), "wb"), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)  # libraries that print, print to nowhere
+    # Libraries that print, print to nowhere; nothing but this reads the lines.
+    lines, out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    os.dup2(nowhere, 1)
     with suppress(ValueError, OSError):  # macOS has no such limit
         resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
     answer: Callable[[bytes], str] | None = None
-    for line in chain([b""], sys.stdin.buffer):
+    for line in chain([b""], lines):
         signal.setitimer(signal.ITIMER_PROF, limit_s if answer else 0)  # no handler runs: it kills
         try:
             if answer:
                 said = answer(line)
             else:
-                answer, said = prepare(), "ready"
+                answer, said = prepare(*sys.argv[3:]), "ready"
         except MemoryError:
             return  # another process is better than one with something left half done
         except Exception as error:  # a stranger's work may raise anything
-            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            said = f"{type(error).__name__}: {error}".splitlines()[0][:LONGEST_ERROR]
         signal.setitimer(signal.ITIMER_PROF, 0)
         out.write(said.encode(errors="replace") + b"\n")
         out.flush()

@@ -9,8 +9,9 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 from potluck.confined import Confined
 
@@ -66,3 +67,17 @@ def prepare() -> Callable[[bytes], str]:
         return json.dumps(prompt)
 
     return rendered
+
+
+def tool_schemas(tools: Iterable[Callable[..., Any]]) -> list[dict[str, Any]]:
+    """Describe functions as templates get them: by their type hints and docstrings, in a process
+    without torch if it has none yet. Raise ValueError or TypeError where one lacks them."""
+    is_alone = "torch" not in sys.modules
+    if is_alone:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+    from transformers.utils.chat_template_utils import get_json_schema
+
+    schemas = [get_json_schema(tool) for tool in tools]
+    if is_alone:
+        del sys.modules["torch"]
+    return schemas

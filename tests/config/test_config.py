@@ -32,6 +32,7 @@ from potluck.objective.methods import METHODS, ObjectiveConfig, method_of
 from potluck.rollout.options import HFOptions, VllmOptions
 from potluck.tasks import TASKS
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
+from potluck.tasks.environments.numbered import GameOptions
 from potluck.tasks.gsm8k import Gsm8kOptions
 from potluck.tasks.gym import ReasoningGymOptions
 from potluck.tasks.math500 import Math500Options
@@ -100,6 +101,7 @@ TASK_TABLES = [
     ReasoningGymOptions(
         dataset="gcd", parameters={"max_value": 9, "list": [1, [2.5]]}, other_parameters={"a": {}}
     ),
+    GameOptions(game="games.py:Game", parameters={"size": 4}, max_turns=3),
 ]
 
 

@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "version": set(),
     "config": {"exchange", "fields", "objective", "rollout", "tasks", "types"},
     "objective": {"fields", "torch"},
-    "tasks": {"fields", "types"},
+    "tasks": {"fields", "template", "types"},
     "model": {"template", "torch", "types"},
     "rollout": {"fields", "model", "torch", "types"},
     "exchange": {"fields", "reports", "types"},

@@ -12,7 +12,7 @@ from potluck.exchange.protocol import signed
 from potluck.exchange.protocol.announcement import Offer, encode_announcement
 from potluck.exchange.protocol.signed import QUIET_S, VERIFIED_PER_S, WRONG_PER_S, encode_status
 from potluck.exchange.zenoh import exchange, observer
-from potluck.exchange.zenoh.observer import LOOKED_AT, Observation, observe
+from potluck.exchange.zenoh.observer import LOOKED_AT, Sightings, observe
 from potluck.exchange.zenoh.session import Endpoints, Tls, open_router, open_session
 from potluck.reports.status import PeerLine, StatusLine
 from town import free_endpoint, live, town, until
@@ -24,7 +24,7 @@ SESSION, LATER = b"s" * 16, b"t" * 16
 
 @pytest.fixture
 def seen():
-    return Observation("run", {"north": NORTH.public})
+    return Sightings("run", {"north": NORTH.public})
 
 
 def nodes(seen, now_s):
@@ -132,7 +132,7 @@ def test_a_node_that_was_started_again_with_a_clock_set_back_is_believed_after_s
 
 def test_made_up_names_push_out_neither_the_roster_nor_those_that_are_here(monkeypatch):
     monkeypatch.setattr(observer, "MOST_NAMES", 3)
-    seen = Observation("run", {"north": NORTH.public})
+    seen = Sightings("run", {"north": NORTH.public})
     seen.on_presence("south", True)
     seen.hear("south", [said("south", SOUTH)], 0.0)
     for at in range(20):

@@ -1,4 +1,4 @@
-"""Wire format, versions 2 and 3: what goes out comes back; what is not ours is refused politely."""
+"""Wire format, versions 2 to 4: what goes out comes back; what is not ours is refused politely."""
 
 import struct
 import tracemalloc
@@ -415,7 +415,7 @@ def test_a_text_may_have_every_character_but_surrogates():
 
 @given(st.binary(max_size=200))
 def test_any_bytes_decode_or_raise_wire_error(noise):
-    starts = [b"PTLK" + bytes([version, number]) for version in (2, 3) for number in range(6)]
+    starts = [b"PTLK" + bytes([version, number]) for version in (2, 3, 4) for number in range(6)]
     bodies = framed(body=[noise]), one(body=[noise]), both(body=[*BODY["raw"], noise])
     for message in (*(start + noise for start in (b"", b"PTLK", *starts)), *bodies):
         with suppress(WireError):
@@ -554,7 +554,7 @@ WRONG = [
     (b"", "message ends at byte 0, within its first 6"),
     (b"PTLK\2", "message ends at byte 5"),
     (b"FTW2" + bytes(6), "starts with b'FTW2', expected b'PTLK'"),
-    (framed(version=1), "has version 1, and this Potluck reads versions 2 and 3; nodes"),
+    (framed(version=1), "has version 1, and this Potluck reads versions 2, 3 and 4; nodes"),
     (b"PTLK\2\5", "codec 5; this Potluck reads 0 to 4"),
     (b"PTLK\2\3", "message ends before header"),
     (b"PTLK\2\0", "message ends before header"),
@@ -624,7 +624,7 @@ WRONG = [
     # The header of the other version.
     (assembled(b"PTLK\3\0", [V2_HEAD, *IDS]), "of at least length 18, got 16"),
     (assembled(b"PTLK\2\0", [V3_HEAD, *IDS, "5é".encode()]), "length 16, got 18"),
-    (b"PTLK\4\0" + one()[6:], "has version 4, and this Potluck reads versions 2 and 3; nodes need"),
+    (b"PTLK\5\0" + one()[6:], "has version 5, and this Potluck reads versions 2, 3 and 4; nodes"),
     (b"PTLK\3\5" + one()[6:], "codec 5; this Potluck reads 0 to"),
     # Digests.
     (one({"questions": b""}), "1 problems have 0 bytes of question digests"),

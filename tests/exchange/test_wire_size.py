@@ -45,6 +45,13 @@ def test_ids_alone_cost_2_bytes_a_token_and_a_third_of_exact(bench, batches, nam
     assert cost < 0.36 * bench.bytes_a_token(batches[name], "exact")
 
 
+@pytest.mark.parametrize("codec", ["exact", "compact"])
+def test_a_turn_costs_4_bytes_more_than_its_tokens(bench, batches, codec):
+    """Two of them are the digest of what was observed."""
+    assert 2 < bench.bytes_a_turn(batches["Zipf"], codec) < bench.TURN_BYTES
+    assert decode(encode(sent := bench.in_turns(batches["Zipf"]), codec="exact")) == sent
+
+
 def test_a_text_costs_2_bytes_a_token_beside_its_ids_or_alone(bench):
     """English of 3.7 bytes a token."""
     forms = bench.prose_batches()

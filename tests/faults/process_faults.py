@@ -109,7 +109,8 @@ def memory(folder, seed):
     To a process the kernel's OOM killer is a SIGKILL at such a moment. No control group is made for
     it: that is the machine's, and what is left on the disk is the same.
     """
-    rounds, kills, lesson = 60, 4, 10
+    # Those that are left go on by themselves, a hundred rounds while one is started again.
+    rounds, kills, lesson = 600, 4, 10
     config = recipe(folder / "models", rounds, "free")
     with Swarm(config, folder / "run", popen=Faulty) as swarm:
         swarm.start("east", "south")

@@ -30,6 +30,7 @@ from random import Random
 from faults.wire_kinds import CHALLENGE, KINDS, ROUND
 from fuzz import KEY
 from nouns import terms
+from potluck.episode import MOST_TURNS
 from potluck.exchange import Limits, WireError, decode, decode_round, encode
 from potluck.exchange.keys.keys import BATCH, verify, without_signature
 from potluck.exchange.protocol.announcement import (
@@ -82,6 +83,10 @@ def _read_batch(signed, limits):
         if completion.logp_T is not None and count:
             assert all(map(math.isfinite, completion.logp_T)), "log-probability"
             assert completion.logp_T.max() <= 0, "log-probability"
+        assert bool(completion.turns) == bool(got.completions[0].turns), "of both kinds"
+        assert len(completion.turns) <= MOST_TURNS, "too many turns"
+    turns = sum(len(c.turns) for c in got.completions)
+    assert 8 * turns <= limits.message_bytes, "too many turns in all"
     return got
 
 

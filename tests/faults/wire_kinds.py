@@ -28,7 +28,7 @@ from fuzz import (
     message,
     windowed,
 )
-from nouns import completion, terms, text_only
+from nouns import completion, episode, terms, text_only
 from potluck.exchange import Key, Round, encode, encode_round
 from potluck.exchange.keys.keys import SIGNATURE_BYTES, SIGNED
 from potluck.exchange.protocol.announcement import (
@@ -188,6 +188,26 @@ def texts(generator):
         [[b"".join(made)]] * 8 + [[], [b"", b"".join(made)], [b"".join(made)] * 2]
     )
     return KEY.sign(b"batch", assembled(start, [head, *body]))
+
+
+def turns(generator):
+    """Episodes with more turns than there may be or are, of other lengths, or without digests."""
+    count = generator.randint(1, 6)
+    written = tuple(episode([5], [6, 7], index=at, end="turns") for at in range(count))
+    start, blocks = blocks_of(encode(terms().message(ROUND, written)))
+    numbers = [2] * count, [1, 2] * count, [3] * count
+    most = generator.choice([1, 4096, 4097, 2**13, 2**16, 2**20, 2**31, 2**32 - 1])
+    for at in generator.sample(range(3), generator.randint(0, 2)):
+        numbers[at][generator.randrange(count)] = generator.choice([0, 1, 2, 3, 4, most])
+    total = sum(numbers[0])
+    if total < 2**18 and generator.random() < 0.5:
+        numbers = numbers[0], (numbers[1] * total)[:total], numbers[2]
+    columns = [b"".join(byte_planes.split_planes(np.array(each, np.uint32), 4)) for each in numbers]
+    changes = dict(zip(("turn_counts", "turn_lengths", "lengths"), columns, strict=True))
+    size = generator.choice([2 * count, 2 * (total - count) % 2**18, 0, 1, 2**16])
+    changes["observed"] = bytes(size)
+    head = msgspec.msgpack.encode(replace(header_of(start, blocks[0]), **changes))
+    return KEY.sign(b"batch", assembled(start, [head, *blocks[1:]]))
 
 
 @cache
@@ -366,7 +386,7 @@ def pages(generator):
 KINDS = {
     "batch": (
         *(after_signing, before_compression, numbers, names, problems, fingerprints, duplicates),
-        *(log_probabilities, ids, escapes, texts, bombs, nested, starts, seals),
+        *(log_probabilities, ids, escapes, texts, turns, bombs, nested, starts, seals),
     ),
     "announcement": (announcements,),
     "answer": (answers,),

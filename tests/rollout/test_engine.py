@@ -8,11 +8,6 @@ import torch
 from torch.testing import assert_close
 from transformers import (
     AutoModelForCausalLM,
-    CohereConfig,
-    Gemma2Config,
-    GPT2Config,
-    LlamaConfig,
-    MistralConfig,
     OpenAIGPTConfig,
 )
 
@@ -24,33 +19,6 @@ from potluck.types import NonFiniteError, Problem, Sampling
 
 PROBLEMS = [Problem(f"p{i}", "1+2=3+4=5+6="[: 2 + 3 * i], "?") for i in range(4)]
 """Prompts of four lengths."""
-SMALL = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "intermediate_size": 32,
-    "vocab_size": tiny.VOCABULARY + tiny.EXTRA,
-    "max_position_embeddings": 64,
-    "pad_token_id": tiny.PAD,
-    "bos_token_id": tiny.BEGIN,
-    "eos_token_id": tiny.STOP,
-}
-ARCHITECTURES = [
-    LlamaConfig(**SMALL),
-    MistralConfig(**SMALL, sliding_window=8),
-    Gemma2Config(**SMALL, head_dim=8, final_logit_softcapping=0.5, sliding_window=8),
-    CohereConfig(**SMALL, logit_scale=0.3),
-    GPT2Config(
-        n_embd=16,
-        n_layer=2,
-        n_head=2,
-        vocab_size=SMALL["vocab_size"],
-        n_positions=64,
-        eos_token_id=tiny.STOP,
-        bos_token_id=tiny.BEGIN,
-    ),
-]
 
 
 def engine_of(policy, *, max_new_tokens=12, max_total_tokens=60, **options):
@@ -100,7 +68,7 @@ def test_captured_log_probabilities_are_those_of_a_forward_pass(temperature, row
         np.testing.assert_allclose(c.logp_T, teacher_forced(policy, c, temperature), atol=2e-5)
 
 
-@pytest.mark.parametrize("config", ARCHITECTURES, ids=lambda config: config.model_type)
+@pytest.mark.parametrize("config", tiny.ARCHITECTURES, ids=lambda config: config.model_type)
 def test_any_architecture_writes_and_is_scored_as_its_own_forward_pass_says(config):
     torch.manual_seed(0)
     policy = LanguageModel(AutoModelForCausalLM.from_config(config), tiny.tokenizer())
@@ -271,7 +239,7 @@ def test_nothing_is_written_beyond_the_positions_that_the_model_has():
 
 
 def test_a_model_without_a_cache_of_keys_and_values_is_refused():
-    config = OpenAIGPTConfig(n_embd=16, n_layer=1, n_head=2, vocab_size=SMALL["vocab_size"])
+    config = OpenAIGPTConfig(n_embd=16, n_layer=1, n_head=2, vocab_size=tiny.SMALL["vocab_size"])
     network = AutoModelForCausalLM.from_config(config)
     network.config.eos_token_id = tiny.STOP
     with pytest.raises(ModelError, match="OpenAIGPTLMHeadModel keeps no cache"):

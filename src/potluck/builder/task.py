@@ -4,6 +4,7 @@ from potluck.config import ConfigError, RunConfig
 from potluck.rollout.options import TextOptions
 from potluck.tasks import Task, TaskOptions
 from potluck.tasks.base import WithOutOfDistribution, overlaps
+from potluck.tasks.environments.task import EnvironmentTask
 from potluck.tasks.rewards import HANDED, CustomRewards, Format, HashReward, Reward
 from potluck.tasks.table import Table
 
@@ -17,7 +18,8 @@ def make_task(config: RunConfig, *, trust_code: bool = False) -> Task:
     base = config.task.make()
     task = _paid(config.task, base)
     if config.reward:
-        table = base if isinstance(base, Table) else None
+        inner = base.base if isinstance(base, EnvironmentTask) else base
+        table = inner if isinstance(inner, Table) else None
         form: Format = "messages" if table and table.has_messages else "text"
         rewards = [
             Reward.load(
@@ -56,6 +58,9 @@ def code_of(config: RunConfig) -> list[tuple[str, str]]:
     written one to do harm."""
     objective, callback = config.objective, config.log.callback
     named = [("[[reward]]", each.function) for each in config.reward if each.function != "task"]
+    tables = {"task": config.task, "out_of_distribution": config.out_of_distribution}
+    for at, table in tables.items():
+        named += [(f"[{at}] {key}", name) for key, name in table.code.items()] if table else []
     named += [("[objective] loss", objective.loss)] * bool(objective.loss)
     named += [("[objective] weight", objective.weight)] * objective.has_own_weight
     return named + [("[log] callback", callback)] * bool(callback)

@@ -19,7 +19,7 @@ from potluck.exchange import ExchangeError, Key
 from potluck.exchange.keys.certificates import certificate_files, check_certificate
 from potluck.exchange.keys.keys import read_roster, roster_line
 from potluck.exchange.protocol.announcement import ANNOUNCEMENT_VERSION
-from potluck.exchange.wire.codec import TEXT_VERSION, VERSION
+from potluck.exchange.wire.codec import VERSIONS
 from potluck.exchange.zenoh.session import Tls
 from potluck.files import available_cores, seen_accelerator
 
@@ -110,7 +110,7 @@ def versions(target: Target) -> Judged:
     here = ", ".join(f"{name} {its}" for name, its in found.items())
     return "ok", (
         f"python {platform.python_version()}, {here}; format versions, the same on all nodes: "
-        f"completions {VERSION} and {TEXT_VERSION}, announcements {ANNOUNCEMENT_VERSION}"
+        f"completions {VERSIONS}, announcements {ANNOUNCEMENT_VERSION}"
     )
 
 

@@ -22,8 +22,10 @@ from potluck.episode import Observation, ToolCall, Turn, text_of, turns_in
 from potluck.model.loading import ModelError
 from potluck.template import TemplateFailed, render
 
-NAME, ID, SAID, HEARD = "potluckName", "potluckId", "potluckSaid", 'potluck"Heard'
+NAME, SAID, HEARD = "potluckName", "potluckSaid", 'potluck"Heard'
 """Words that stand for what is not known yet. With a quote: it shows whether JSON is made of it."""
+ID = "call00000"
+"""Name of every call, where a template has names for calls: some want 9 letters."""
 ARGUMENTS = {"potluckKey": "one", "potluckOther": "two"}
 IN_JSON = r'\{\s*"potluckKey"(\s*:\s*)"one"(\s*,\s*)"potluckOther"\s*:\s*"two"\s*\}'
 CALL = {"type": "function", "id": ID, "function": {"name": NAME, "arguments": ARGUMENTS}}
@@ -85,34 +87,33 @@ class Markup:
     """Those of JSON: between items, and behind a key."""
 
     def read(self, text: str) -> Turn:
-        for begin in re.finditer(_loose(self.opening), text):
+        at, opening = 0, re.compile(_loose(self.opening))
+        while begin := opening.search(text, at):
             content = text[: begin.start()]
             if self.glue is None and content.strip():
                 break
-            calls = self._calls(text, begin.end())
+            calls, at = self._calls(text, begin.end())
             turn = Turn(content.removesuffix(self.glue) if self.glue else "", calls)
             if calls and can_travel(turn):
                 return turn
         return Turn(text)
 
-    def _calls(self, text: str, at: int) -> tuple[ToolCall, ...]:
-        """Read calls up to the end of the text; none if it is anything else."""
+    def _calls(self, text: str, at: int) -> tuple[tuple[ToolCall, ...], int]:
+        """Read calls up to the end of the text, or none, and how far they go."""
         calls, middle = [], re.compile(NAMED.pattern + _loose(self.middle))
-        another, closing = re.compile(_loose(self.another)), re.compile(_loose(self.closing))
+        another, closing = (re.compile(r"\s*" + _loose(t)) for t in (self.another, self.closing))
         while name := middle.match(text, at):
             try:
                 arguments, at = _decode(text, name.end())
             except (ValueError, RecursionError):
                 break
-            if not isinstance(arguments, dict):
-                break
             calls.append(ToolCall(name[1], arguments))
             if closing.fullmatch(text, at):
-                return tuple(calls)
+                return tuple(calls), len(text)
             if not (more := another.match(text, at)):
                 break
             at = more.end()
-        return ()
+        return (), at
 
     def write(self, turn: Turn) -> list[str] | None:
         if (turn.content and self.glue is None) or (len(turn.calls) > 1 and self.another is None):
@@ -141,8 +142,8 @@ def _loose(text: str | None) -> str:
 
 
 def can_travel(turn: Turn) -> bool:
-    """Return whether a reader of ``text_of`` gets the turn: its numbers are finite, its texts are
-    of whole characters."""
+    """Return whether a reader of ``text_of`` gets the turn: numbers are finite, texts are of whole
+    characters, arguments have names."""
     try:
         return turns_in(text_of([turn])) == (turn,)
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, TypeError):
@@ -161,8 +162,8 @@ def calls_of(render: Render, stops: Collection[str]) -> Markup | None:
         text = render([USER, said])
         return re.fullmatch(pattern, text[_alike(text, begun) :], re.DOTALL)
 
-    if not (alone := told(one, "", 1)):
-        return None
+    if not (alone := told(one, "", 1)) or not alone[1].strip():
+        return None  # nothing would tell a call from what a turn says
     opening, middle, colon, comma, closing = alone.groups()
     several = told(two, "", 2)
     another = several[5] if several and several[9] == closing else None
@@ -224,8 +225,9 @@ class Speech:
         said = [each.content for each in observations]
         if not self._templated:
             return ["", "\n".join(said)]
-        tools = tuple(each.tool for each in observations)
-        around, escaped = self._around(tools if all(tools) else ())
+        # A name that no turn_of reads may be anything, and stands in the template's own text.
+        tools = tuple(o.tool if NAMED.fullmatch(o.tool) else "tool" for o in observations if o.tool)
+        around, escaped = self._around(tools if len(tools) == len(said) else ())
         if len(around) == 2:
             said = ["\n".join(said)]
         said = [_json(each, (", ", ": "))[1:-1] if escaped else each for each in said]
@@ -234,23 +236,18 @@ class Speech:
     def _find_around(self, tools: tuple[str, ...]) -> tuple[list[str], bool]:
         """Find the texts around the answers of tools, or around a message of the user where there
         are none or the template knows of none; and whether what was heard is escaped as in JSON."""
-        calls = [
-            CALL | {"id": f"call{at:05}", "function": {"name": tool, "arguments": {"said": SAID}}}
-            for at, tool in enumerate(tools)
-        ]
-        answers = [
-            {"role": "tool", "name": tool, "tool_call_id": f"call{at:05}", "content": HEARD}
-            for at, tool in enumerate(tools)
-        ]
+        calls = [CALL | {"function": {"name": t, "arguments": {"said": SAID}}} for t in tools]
+        answer = {"role": "tool", "tool_call_id": ID, "content": HEARD}
+        answers = [{**answer, "name": tool} for tool in tools]
         called = {"role": "assistant", "content": "", "tool_calls": calls}
         said = {"role": "assistant", "content": SAID}
         tried: list[Messages] = [[USER, called, *answers]] if tools else []
         for messages in [*tried, [USER, said, {"role": "user", "content": HEARD}]]:
-            _, _, behind = self._render(messages).rpartition(SAID)
+            _, found, behind = self._render(messages).rpartition(SAID)
             ended = re.split("|".join(map(re.escape, self._stops)), behind, maxsplit=1)
             for word in (HEARD, HEARD.replace('"', r"\"")):
                 around = ended[-1].split(word)
-                if len(ended) == 2 and len(around) == len(messages) - 1:
+                if found and len(ended) == 2 and len(around) == len(messages) - 1:
                     return around, word != HEARD
         raise ModelError(
             f"the chat template of {self._name!r} ends an answer by none of the model's stop "

@@ -29,7 +29,7 @@ from potluck.node.learning.learner import Learner, UpdateReport
 from potluck.node.participant import Clock, Participant, Spent
 from potluck.node.report import report_of
 from potluck.node.sample import sample
-from potluck.node.selection import Selection, UnreadReason, read, readable_rows
+from potluck.node.selection import Selection, UnreadReason, read
 from potluck.node.writer import Writer, error_context
 from potluck.objective.habit import GradedAnswer, HabitTest, silenced_answers
 from potluck.objective.methods import reads_author_logp
@@ -121,10 +121,6 @@ class Node(Participant):
         problem = self.task.problem(completion.problem_id)
         given = completion, problem, self.learner.policy, self.writer.sampling
         return read(*given, needs_logp=needs_logp, replays=replays)
-
-    def rows(self, own: Sequence[Completion]) -> tuple[Row, ...]:
-        """Read completions of this node's own; leave out what does not go as it did when written."""
-        return tuple(readable_rows(own, partial(self.read, replays=self.replays()))[0])
 
     def _grade(self, round: int, selected: Selection, replays: Replays | None) -> list[Group]:
         groups, lines = [], []

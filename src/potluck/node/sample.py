@@ -67,6 +67,7 @@ def sample(
             question=group.problem.question[:QUESTION],
             surprise=_rounded(surprise[at]) if numbers else None,
             measure="ln p" if row.completion.logp_T is None else "log-ratio",
+            turns=row.completion.turns,
             **columns_of([str(policy.tokenizer.decode([id])) for id in ids], numbers),
         )
         size_bytes -= len(json.encode(line)) + 1

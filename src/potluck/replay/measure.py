@@ -24,7 +24,7 @@ from potluck.replay.plan import ReplayRow
 from potluck.replay.worth import Worth, authors_worth
 from potluck.reports import AuthorReport, mean
 from potluck.rollout.base import RandomSampler, RolloutRequest
-from potluck.types import Group
+from potluck.types import Group, Row
 
 Direction = Sequence[Tensor | None]
 """The tensors of a ``Gradient``, in main memory."""
@@ -126,19 +126,21 @@ def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: in
     yet are compared with the same estimates.
     """
     seed = derived_seed(f"{node.pace.agenda.seed}/{round}/{node.name}/on-policy/{take}")
-    policy, size = node.learner.policy, node.pace.agenda.group_size
-    generator = torch.Generator(policy.device).manual_seed(seed)
+    device, size = node.learner.policy.device, node.pace.agenda.group_size
+    generator = torch.Generator(device).manual_seed(seed)
     sampler = RandomSampler(generator, node.writer.sampling.drawing)
     problems = [node.task.problem(id) for id in problem_ids]
     requests = [RolloutRequest(problem, size) for problem in problems]
     written = node.writer.engine.generate(requests, sampler, author=node.name, progress=silent)
-    groups = []
-    for problem, at in zip(problems, range(0, len(written), size), strict=True):
-        rows = node.rows(written[at : at + size])
+    replays, groups = node.replays(), []
+    for problem in problems:
+        readings = [node.read(c, replays=replays) for c in written if c.problem_id == problem.id]
+        rows = tuple(row for row in readings if isinstance(row, Row))
         completions, texts = [row.completion for row in rows], [row.text for row in rows]
         rewards = node.task.rewards([problem] * len(rows), completions, texts)
-        groups.append(Group(problem, rows, tuple(rewards)))
-    return [group for group in groups if group.rows]
+        if rows:  # an environment may have broken off all
+            groups.append(Group(problem, rows, tuple(rewards)))
+    return groups
 
 
 def on_policy_gradient(learner: Learner, groups: Sequence[Group]) -> Direction | None:

@@ -28,6 +28,7 @@ import msgspec
 
 from potluck.files import SUM, printable
 from potluck.reports.rounds import EvaluationReport, RoundReport
+from potluck.reports.said import Said
 from potluck.reports.status import FolderStatus
 from potluck.reports.tail import DAMAGED, Line, Tail, newest, read_small
 from potluck.types import NODE_NAME, PotluckError
@@ -51,7 +52,7 @@ class RunReadError(PotluckError):
 
 
 class WrittenCompletion(msgspec.Struct, frozen=True):
-    """One line of completions.jsonl. ``text`` and ``author`` are not safe to show as they are."""
+    """One line of completions.jsonl. Its texts are not safe to show as they are."""
 
     round: int
     problem: str
@@ -60,6 +61,8 @@ class WrittenCompletion(msgspec.Struct, frozen=True):
     reward: float
     text: str
     end: str = ""
+    turns: tuple[Said, ...] = ()
+    """What was said in an episode; ``text`` is then what its model wrote, without its calls."""
 
 
 class GradedProblem(msgspec.Struct, frozen=True):
@@ -233,10 +236,11 @@ def _read_node(folder: Path, model: str) -> NodeRun:
 
 def end_of(folder: Path, recipe: RecipeRead) -> int:
     """Tell the round after which the node in ``folder`` ends, or was ended before."""
-    *_, last = [None, *read_lines(folder / EVALUATION, EvaluationReport)]
     stop = recipe.stop_when
-    if last and last.at_end and (stop.no_better or stop.validation is not None):
-        return last.round
+    if stop.no_better or stop.validation is not None:  # a damaged file is in no other run's way
+        *_, last = [None, *read_lines(folder / EVALUATION, EvaluationReport)]
+        if last and last.at_end:
+            return last.round
     return recipe.end
 
 

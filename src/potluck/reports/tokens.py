@@ -49,6 +49,8 @@ class Recorded(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Texts of the tokens, one after the other."""
     lengths: str = ""
     """A digit for each token: characters of it in ``text``."""
+    turns: tuple[int, ...] = ()
+    """Tokens of each turn of an episode, those that are not written included."""
     numbers: str = ""
     """Two digits for each token: its number, in steps from -FARTHEST; empty: it was not read."""
 

@@ -2,25 +2,29 @@
 
 Faster than ``generate`` on groups (``benchmarks/``): a prompt is read once and its cache
 repeated for the group; completions that have ended leave the batch; and the model may write
-in bfloat16 while float32 weights are trained.
+in bfloat16 while float32 weights are trained. An episode keeps its cache from turn to turn, so
+that a turn costs its own tokens and what the environment said before it.
 """
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from itertools import count as counted
 from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 
+from potluck.episode import Environment
 from potluck.model.loading import ModelError
 from potluck.model.policy import LanguageModel
 from potluck.rollout.base import Progress, Requests, Sampler, completion_budget
-from potluck.types import Completion, End
+from potluck.rollout.cache import Reader, TurnReader
+from potluck.rollout.episodes import Episodes
+from potluck.rollout.playing import Playing
+from potluck.types import Completion, End, Problem
 
 COMPACT_AT = 0.25
 """Share of the batch that must have ended before the rest is moved together."""
@@ -30,10 +34,11 @@ COMPACT_AT = 0.25
 class _Task:
     """Completions of one problem that are written in one batch."""
 
-    problem_id: str
+    problem: Problem
     prompt_P: np.ndarray
     first_index: int
     count: int
+    room: int
     token_budget: int
 
 
@@ -46,6 +51,7 @@ class HFEngine:
     max_total_tokens: int
     dtype: torch.dtype = torch.float32
     rows: int = 512
+    environment: Environment | None = None
     server_mismatch: ClassVar[None] = None
 
     def __post_init__(self) -> None:
@@ -57,6 +63,8 @@ class HFEngine:
             )
         if self.policy.context:
             self.max_total_tokens = min(self.max_total_tokens, self.policy.context)
+        if self.environment:
+            TurnReader.require_columns(network, self.max_total_tokens)
 
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "HFEngine":
         return replace(self, max_new_tokens=max_new_tokens, max_total_tokens=max_total_tokens)
@@ -67,17 +75,22 @@ class HFEngine:
     ) -> list[Completion]:
         network = _rounded(self.policy.network.eval(), self.dtype)
         written: dict[tuple[str, int], Completion] = {}
-        total = sum(request.count for request in requests)
+        total, before = sum(request.count for request in requests), 0
         for tasks in self._batches(requests):
 
-            def ended(count: int, before: int = len(written)) -> None:
+            def ended(count: int, before: int = before) -> None:
                 progress(before + count, total)
 
-            for completion in self._write_batch(network, tasks, sampler, author, ended):
-                written[completion.problem_id, completion.index] = completion
+            if self.environment:
+                completions = self._play_batch(network, tasks, sampler, author, ended)
+            else:
+                completions = self._write_batch(network, tasks, sampler, author, ended)
+            written |= {(each.problem_id, each.index): each for each in completions}
+            before += sum(task.count for task in tasks)
         del network  # learning wants the memory of a copy
         self.policy.empty_cache()
-        return [written[o.problem.id, index] for o in requests for index in range(o.count)]
+        asked = [(o.problem.id, index) for o in requests for index in range(o.count)]
+        return [written[each] for each in asked if not self.environment or each in written]
 
     def _batches(self, requests: Requests) -> Iterator[list[_Task]]:
         """Yield batches of at most ``rows`` completions, prompts of like length together."""
@@ -88,7 +101,7 @@ class HFEngine:
             budget = min(self.max_new_tokens, room)
             for first in range(0, request.count, self.rows):
                 count = min(self.rows, request.count - first)
-                tasks.append(_Task(request.problem.id, prompt_P, first, count, budget))
+                tasks.append(_Task(request.problem, prompt_P, first, count, room, budget))
         tasks.sort(key=lambda task: len(task.prompt_P))
         batch: list[_Task] = []
         for task in tasks:
@@ -109,7 +122,7 @@ class HFEngine:
     ) -> list[Completion]:
         rows = [(task, task.first_index + i) for task in tasks for i in range(task.count)]
         budget_N = torch.tensor([task.token_budget for task, _ in rows], device=self.policy.device)
-        reader = _Reader(network, tasks, self.policy)
+        reader = Reader(network, *_prompts(tasks))
         stop_K = torch.tensor(sorted(self.policy.stop_ids), device=self.policy.device)
         # The batch shrinks; ``row_N`` has the index in ``rows`` of each row that is left.
         row_N = torch.arange(len(rows), device=self.policy.device)
@@ -143,8 +156,34 @@ class HFEngine:
             rows, np.split(token_X, ends), np.split(logp_X, ends), strict=True
         ):
             end: End = "stop" if int(token_T[-1]) in self.policy.stop_ids else "length"
-            completions.append(Completion(task.problem_id, author, index, token_T, logp_T, end))
+            completions.append(Completion(task.problem.id, author, index, token_T, logp_T, end))
         return completions
+
+    def _play_batch(
+        self,
+        network: PreTrainedModel,
+        tasks: list[_Task],
+        sampler: Sampler,
+        author: str,
+        ended: Callable[[int], None],
+    ) -> list[Completion]:
+        assert self.environment is not None
+        with Episodes(self.policy, self.environment, author) as episodes:
+            number = counted()
+            for task in tasks:
+                for index in range(task.first_index, task.first_index + task.count):
+                    limits = {"tokens": self.max_new_tokens, "room": task.room}
+                    episodes.begin(next(number), task.problem, index, **limits)
+            batch = Playing(TurnReader(network, *_prompts(tasks)), episodes, self.policy)
+            while batch.live:
+                batch.draw(sampler)
+                ended(batch.over)
+                batch.read()
+            return list(episodes.written.values())
+
+
+def _prompts(tasks: Sequence[_Task]) -> tuple[list[np.ndarray], list[int]]:
+    return [task.prompt_P for task in tasks], [task.count for task in tasks]
 
 
 def _rounded(network: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
@@ -158,62 +197,3 @@ def _rounded(network: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
         for p in network.parameters()
     }
     return deepcopy(network, rounded)
-
-
-class _Reader:
-    """The cache of a batch: each prompt is read once, then a token at a time."""
-
-    def __init__(
-        self, network: PreTrainedModel, tasks: Sequence[_Task], policy: LanguageModel
-    ) -> None:
-        self._network, self._cache = network, DynamicCache(config=network.config)
-        self._count_Q = torch.tensor([task.count for task in tasks], device=policy.device)
-        prompts = [torch.from_numpy(task.prompt_P).long() for task in tasks]
-        token_QP = pad_sequence(prompts, batch_first=True, padding_side="left")
-        self._token_QP = token_QP.to(policy.device)
-        # Prompts of one length need no mask, which is the fast path of every attention kernel.
-        length_Q1, longest = torch.tensor([[len(p)] for p in prompts]), token_QP.shape[1]
-        real_QP = torch.arange(longest) >= longest - length_Q1
-        self._mask = None if real_QP.all() else real_QP.to(policy.device)
-
-    def first(self) -> Tensor:
-        """Compute logits_NV after the prompts, a row for each completion of each problem."""
-        logits_QV = self._forward(self._token_QP)
-        for layer in self._cache.layers:
-            if not hasattr(layer, "batch_repeat_interleave"):
-                raise ModelError(
-                    f"{type(self._network).__name__} has a {type(layer).__name__}, whose state "
-                    f"cannot be repeated for a group; use a model of attention layers only"
-                )
-        # Its annotation says int, but a count for each row is what it hands on to torch.
-        self._cache.batch_repeat_interleave(self._count_Q)  # type: ignore[arg-type]
-        if self._mask is not None:
-            self._mask = self._mask.repeat_interleave(self._count_Q, dim=0)
-        return logits_QV.repeat_interleave(self._count_Q, dim=0)
-
-    def next(self, token_N: Tensor) -> Tensor:
-        """Compute logits_NV after one more token of each row."""
-        if self._mask is not None:
-            self._mask = torch.cat([self._mask, torch.ones_like(self._mask[:, :1])], dim=1)
-        return self._forward(token_N.unsqueeze(1))
-
-    def keep(self, kept_N: Tensor) -> None:
-        """Forget every row but these."""
-        self._cache.batch_select_indices(kept_N)
-        if self._mask is not None:
-            self._mask = self._mask[kept_N]
-
-    def _forward(self, token_NS: Tensor) -> Tensor:
-        positions = {}
-        if self._mask is not None:
-            place_NS = self._mask.cumsum(dim=1)[:, -token_NS.shape[1] :] - 1
-            positions = {"position_ids": place_NS.clamp(min=0)}
-        out = self._network(
-            input_ids=token_NS,
-            attention_mask=self._mask,
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
-            **positions,
-        )
-        return out.logits[:, -1]

@@ -4,6 +4,7 @@ from typing import get_args
 
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
 from potluck.tasks.base import Split, Task, TaskError, TaskOptions
+from potluck.tasks.environments.numbered import GameOptions
 from potluck.tasks.gsm8k import Gsm8kOptions
 from potluck.tasks.gym import ReasoningGymOptions
 from potluck.tasks.math500 import Math500Options
@@ -19,6 +20,7 @@ AnyTask = (
     | JsonlOptions
     | HubOptions
     | ReasoningGymOptions
+    | GameOptions
 )
 """The tasks that a recipe can name: a new one is a file, and a member here."""
 TASKS: dict[str, type[TaskOptions]] = {

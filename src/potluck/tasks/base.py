@@ -72,6 +72,11 @@ class TaskOptions(Options, frozen=True, kw_only=True):
         """Lines to read before a number of this task is trusted."""
         return ()
 
+    @property
+    def code(self) -> Mapping[str, str]:
+        """Classes of a user that the table names, by their keys: they run."""
+        return {}
+
 
 def environment_of(task: Task) -> Environment | None:
     """Look up the environment of a task whose answers have several turns; None: they have one."""
@@ -139,7 +144,8 @@ def digest_of(rules: str, problems: Iterable[Problem]) -> str:
 
 
 def overlaps(task: Task) -> Iterator[str]:
-    """Yield a line on each pair of splits that have a question in common, after ``normalised``.
+    """Yield a line on each pair of splits that have a question in common, after ``normalised``. Of
+    an environment's problems the first words tell nothing: two of one seed are not looked for.
 
     Paraphrases and translations are not found, nor the same sum with other names in it. Raise
     TaskError where one id is in two splits.
@@ -153,7 +159,7 @@ def overlaps(task: Task) -> Iterator[str]:
             raise TaskError(
                 f"{min(twice)!r} is in {earlier} and in {later}; a problem belongs to one split"
             )
-        known = set(asked[earlier].values())
+        known = set() if environment_of(task) else set(asked[earlier].values())
         if same := [id for id, question in asked[later].items() if question in known]:
             count = f"{len(same)} of {len(asked[later])} {later} problems"
             be = "is" if len(same) == 1 else "are"
@@ -179,6 +185,7 @@ class DerivedTask:
     def __init__(self, task: Task, rules: str) -> None:
         self._task, self.notes = task, task.notes
         self.digest = digest_of(rules, ())
+        self.environment = environment_of(task)
 
     def ids(self, split: Split) -> Sequence[str]:
         return self._task.ids(split)
@@ -230,7 +237,13 @@ class WithOutOfDistribution(DerivedTask):
     """A task whose out-of-distribution split is that of another, graded by the other's rules."""
 
     def __init__(self, task: Task, other: Task) -> None:
-        """Raise TaskError where ``other`` has no such split, or it shares ids with ``task``."""
+        """Raise TaskError where ``other`` has no such split, or it shares ids with ``task``, or
+        one has an environment."""
+        if environment_of(task) or environment_of(other):
+            raise TaskError(
+                "[out_of_distribution] with an environment, in it or in [task], is not possible; "
+                "name problems of another kind in [task], or drop the table"
+            )
         if not (there := other.ids("out-of-distribution")):
             raise TaskError(
                 "the task of [out_of_distribution] has no out-of-distribution problems; choose "

@@ -185,7 +185,7 @@ class CustomRewards(DerivedTask):
             totals = [t + reward.weight * value for t, value in zip(totals, values, strict=True)]
         # At most: where a bad answer costs something, running on must not be the cheaper way.
         pairs = zip(totals, completions, strict=True)
-        return [total if c.end == "stop" else min(total, 0.0) for total, c in pairs], parts
+        return [min(total, 0.0) if c.end == "length" else total for total, c in pairs], parts
 
 
 def _short_names(names: Sequence[str]) -> list[str]:

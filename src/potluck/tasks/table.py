@@ -21,7 +21,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from potluck.fields import Amount
-from potluck.tasks.base import HeldTask, Split, TaskError, TaskOptions, binary_rewards, normalised
+from potluck.tasks.base import HeldTask, Split, Task, TaskError, binary_rewards, normalised
+from potluck.tasks.environments.options import PlayOptions
+from potluck.tasks.environments.task import EnvironmentTask
 from potluck.tasks.grading import (
     LONGEST_NUMBER,
     answer_in,
@@ -61,7 +63,7 @@ TEMPLATE = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")
 """A place for a column, or a brace: doubled it is one, else a slip."""
 
 
-class TableOptions(TaskOptions, frozen=True, kw_only=True):
+class TableOptions(PlayOptions, frozen=True, kw_only=True):
     """Rows of one's own: the options that are the same wherever the rows come from."""
 
     question: str = "question"
@@ -91,10 +93,14 @@ class TableOptions(TaskOptions, frozen=True, kw_only=True):
     """File, or split of the data set, with the validation problems."""
     out_of_distribution: str = ""
     """File, or split, with problems of another kind, for the end of the run."""
+    game: str = ""
+    """Class that answers, for several turns; ``reset`` gets the row: docs/environments.md."""
+    environment: str = ""
+    """Class of TRL's ``environment_factory`` instead: its methods are tools."""
 
     @property
     def has_answers(self) -> bool:
-        return bool(self.answer)
+        return bool(self.answer or self.code)
 
     def parts(self, refuse: Refuse = refuse_all) -> Parts:
         """Read the rows of each part that is named; ``refuse`` takes errors of single rows. Raise
@@ -109,10 +115,11 @@ class TableOptions(TaskOptions, frozen=True, kw_only=True):
         }
         return {split: rows(place, split) for split, place in places.items() if place}
 
-    def make(self) -> "Table":
-        left_out: list[TaskError] = []
+    def make(self) -> Task:
+        entry, left_out = self.play(), list[TaskError]()
         parts = self.parts(left_out.append if self.skip_bad else refuse_all)
-        return Table(str(self.__struct_config__.tag), parts, self, left_out)
+        table = Table(str(self.__struct_config__.tag), parts, self, left_out)
+        return EnvironmentTask(table, self, *entry, row=table.row) if entry else table
 
 
 class JsonlOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag="jsonl"):

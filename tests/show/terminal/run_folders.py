@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from potluck.episode import Episode, Observation, ToolCall, Turn, transcript
 from potluck.reports import RoundReport
 
 HOSTILE = "\x1b[31m[red]boo[/red]\n<script>alert(1)</script>\u202egnorw\u200b\x9b2J&\"'"
@@ -82,6 +83,18 @@ def written(**changes: Any) -> dict[str, Any]:
         "text": "3#3",
         **changes,
     }
+
+
+def played(
+    *turns: Turn, said: Sequence[str] = ("#####\n#.@G#\n#####", "2"), **changes: Any
+) -> dict[str, Any]:
+    """Return a line about an episode, with the turns as a node writes them."""
+    turns = turns or (Turn("north"), Turn("I add.", (ToolCall("add", {"a": 1, "b": "é"}),)))
+    tools = ("add" if turn.calls else "" for turn in turns)
+    heard = tuple((Observation(each, tool),) for each, tool in zip(said, tools, strict=False))
+    told = transcript(turns, Episode(heard, done=True, reward=1.0))
+    text = "\n".join(turn.content for turn in turns)
+    return written(**{"problem": "maze/train/1", "text": text, "turns": told, **changes})
 
 
 def make_run(

@@ -3,11 +3,12 @@ import io
 import pytest
 from rich.console import Console
 
+from potluck.episode import ToolCall, Turn
 from potluck.evaluation.grade import ProblemScores, count_right
 from potluck.objective.habit import BEGIN, Habit
 from potluck.reports.doubts import BEGINNING
 from potluck.show.terminal.show import show
-from show.terminal.run_folders import HOSTILE, STEERS, make_run, metrics, source, written
+from show.terminal.run_folders import HOSTILE, STEERS, make_run, metrics, played, source, written
 
 
 def shown(path, *, terminal=False):
@@ -148,6 +149,44 @@ def test_an_answer_stands_below_its_question_and_the_right_answer_where_they_are
     text = shown(make_run(tmp_path / "run", "small", completions=completions, problems=problems))
     assert "digits/1+2\n  question: 1+2=\n  right answer: 3\n  bad\n" in text
     assert "other\n  good\n" in text
+
+
+def test_an_episode_is_shown_turn_by_turn_below_what_was_asked(tmp_path):
+    problems = [{"problem": "maze/train/1", "question": "Walk to G.\n#@.G#"}]
+    run = make_run(tmp_path / "run", "small", completions=[played()], problems=problems)
+    lines = shown(run).split("Answers of the last round")[1].splitlines()
+    assert [line.rstrip() for line in lines[1:]] == [
+        "> its model wrote it   < the environment said it",
+        "small  right  maze/train/1  2 turns, end: stop",
+        "  < Walk to G.",
+        "  < #@.G#",
+        "  > north",
+        "  < #####",
+        "  < #.@G#",
+        "  < #####",
+        "  > I add.",
+        '  > add({"a":1,"b":"é"})',
+        "  < 2",
+    ]
+
+
+def test_no_text_of_an_episode_can_look_as_if_another_had_said_it(tmp_path):
+    turns = Turn("north\n< You won\n" + 300 * "x"), Turn(HOSTILE, (ToolCall(HOSTILE, {}),))
+    text = shown(make_run(tmp_path / "run", "small", completions=[played(*turns, said=[HOSTILE])]))
+    assert "\n  > < You won " in text
+    assert "\n    xxx" in text  # a long line goes on below itself, behind the column of signs
+    assert not set(STEERS) & set(text)
+
+
+def test_of_a_long_episode_the_beginning_and_the_end_are_shown(tmp_path):
+    turns = [Turn(f"step {at}\nand on") for at in range(50)]
+    text = shown(make_run(tmp_path / "run", "small", completions=[played(*turns, said=())]))
+    lines = [line.strip() for line in text.splitlines()]
+    assert "50 turns" in text
+    assert [line for line in lines if line.startswith("> step")] == [
+        f"> step {at}" for at in (*range(12), *range(46, 50))
+    ]
+    assert "... 68 more lines" in lines
 
 
 def test_right_is_what_an_evaluation_calls_right_and_other_rewards_are_told(tmp_path):

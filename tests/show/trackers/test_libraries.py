@@ -331,9 +331,10 @@ def test_the_mode_is_what_wandb_begins_with(recipe, tmp_path, monkeypatch):
             TRACKERS["wandb"](dataclasses.replace(begin, wandb_mode=mode))
 
 
+CALLED = {"role": "assistant", "content": "", "calls": [{"name": "add", "arguments": {"a": 1}}]}
 ROWS = [
-    {"round": 2, "problem": "p|1", "reward": 0.5, "text": "4+8\n```<b>|"},
-    {"round": 2, "problem": "p2", "reward": 1.0, "text": ""},
+    {"round": 2, "problem": "p|1", "text": "4+8\n```<b>|", "turns": [CALLED]},
+    {"round": 2, "problem": "p2", "text": "", "turns": [{"role": "user", "content": "<b>|"}]},
 ]
 
 
@@ -352,7 +353,8 @@ def tensorboard_table(folder):
 def wandb_table(folder):
     (file,) = (folder / "wandb").rglob("completions*.table.json")
     table = json.loads(file.read_text())
-    return [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    return [row | {"turns": json.loads(row["turns"])} for row in rows]
 
 
 TABLES = {"tensorboard": tensorboard_table, "wandb": wandb_table}

@@ -19,6 +19,8 @@ from potluck.show.trackers import tracked
 from potluck.show.trackers.base import About, TrackerError
 from potluck.show.trackers.tracked import TRACKERS, NewCompletions, Tracked
 from potluck.types import PotluckError
+from show.terminal.run_folders import played
+from show.web.run_files import append, completion, recorded
 
 ROUND = RoundReport(
     3, reward_mean=0.5, loss=-0.25, missing=("north",), sources={"one": AuthorReport(k3=2.0)}
@@ -277,3 +279,27 @@ def test_a_resumed_run_tells_the_rounds_that_it_repeats(recipe, tmp_path, fake):
 def test_a_node_that_grades_nothing_has_no_table(tmp_path):
     missing = replace(about("one", tmp_path), completions=2)
     assert NewCompletions(missing).rows(0) == []
+
+
+def test_an_episode_that_is_recorded_has_its_messages_as_a_chat_has_them(tmp_path):
+    one = NewCompletions(replace(about("one", tmp_path), completions=3))
+    old = played(round=2, author="small", said=["old"])
+    lines = [old, played(round=3, author="small"), completion(3, "small", 1)]
+    append(tmp_path / "one" / "completions.jsonl", *lines)
+    maze = {"question": "Walk.", "problem": "maze/train/1"}
+    append(tmp_path / "one" / "recorded.jsonl", recorded(3, 1.0, **maze), recorded(3, 1.0, index=1))
+    one.rows(3)
+    episode, answer = (recording.messages for recording in one.recorded(3))
+    call = {"name": "add", "arguments": {"a": 1, "b": "é"}}
+    assert episode == [
+        {"role": "user", "content": "Walk."},
+        {"role": "assistant", "content": "north"},
+        {"role": "user", "content": "#####\n#.@G#\n#####"},
+        {
+            "role": "assistant",
+            "content": "I add.",
+            "tool_calls": [{"type": "function", "function": call}],
+        },
+        {"role": "tool", "content": "2"},
+    ]
+    assert [message["content"] for message in answer] == ["1+2=", "3"]

@@ -228,6 +228,29 @@ def made_texts(node: str, round: int = 59, extra: str = "") -> TextsView:
     return TextsView(node=node, rounds=list(range(50, 60)), texts=texts, surprising=places)
 
 
+MAZE = ["#########", "#@..#...#", "#.#.#.#.#", "#.#...#G#", "#########"]
+
+
+def made_episode(round: int, index: int, turns: int = 3, extra: str = "") -> TextView:
+    """Make an episode in a maze, every second one with its tokens; ``extra`` is said in it."""
+    text, lengths = made_text(round, index, "large"), [2] * turns
+    moves = ["east", "south", extra or "north"]
+    said = [word for at in range(turns) for word in (moves[at % 3], "\n".join(MAZE))]
+    pieces = [piece for at in range(turns) for piece in (moves[at % 3], "<end>")]
+    return msgspec.structs.replace(
+        text,
+        problem="maze/train/17",
+        question="Walk from @ to G: north, east, south or west.\n" + "\n".join(MAZE),
+        answer="",
+        text="\n".join(said[::2]),
+        end=["stop", "turns", "room"][index % 3],
+        turns=[(["assistant", "user"][at % 2], word) for at, word in enumerate(said[:-1])],
+        turns_left_out=7 * (index == 4),
+        tokens=[(piece, round % 3 - at % 5) for at, piece in enumerate(pieces)] * (1 - index % 2),
+        lengths=lengths * (1 - index % 2),
+    )
+
+
 def made_pair_view(learner: str, author: str, rounds: int = 60) -> PairView:
     dice = random.Random(learner + author)
     columns: Columns = {"round": [float(at) for at in range(rounds)]}

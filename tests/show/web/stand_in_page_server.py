@@ -17,7 +17,7 @@ import uvicorn
 
 from potluck.show.web.feed import RunFeed
 from potluck.show.web.server import Server
-from potluck.show.web.views import PairView, RunView, StartView, TextsView
+from potluck.show.web.views import PairView, RunView, StartView, TextsView, TextView
 from show.web.made_views import made_pair_view, made_start, made_texts
 
 
@@ -29,6 +29,7 @@ class Told:
         self.shown: StartView = made_start()
         self.other: object = None
         self.extra_text = ""
+        self.episodes: list[TextView] = []
         self._changes: list[dict[str, Any]] = []
 
     def change(self, **sections: Any) -> None:
@@ -59,7 +60,8 @@ class Told:
         return made_pair_view(learner, author)
 
     def texts(self, node: str, round: int | None = None) -> TextsView:
-        return made_texts(node, 59 if round is None else round, self.extra_text)
+        view = made_texts(node, 59 if round is None else round, self.extra_text)
+        return msgspec.structs.replace(view, texts=[*self.episodes, *view.texts])
 
     def search(self, node: str, words: str) -> TextsView:
         view = self.texts(node)

@@ -16,6 +16,7 @@ from show.web.made_views import (
     HOSTILE,
     SCRIPT,
     made_control,
+    made_episode,
     made_events,
     made_kept,
     made_run,
@@ -136,8 +137,10 @@ def test_names_and_texts_of_strangers_are_text_and_nothing_runs(told, address, s
         runs=[msgspec.structs.replace(made_start().runs[0], name=SCRIPT)],
     )
     told.extra_text = SCRIPT
+    told.episodes = [made_episode(59, at, extra=HOSTILE) for at in (0, 1)]
     page = show(f"{address}#/run/", viewport={"width": 1200, "height": 6000})
     page.locator(".text pre").get_by_text(SCRIPT).first.wait_for()
+    assert page.locator(".turns").get_by_text(HOSTILE).count() == 2
     page.locator('td[data-down="1"][data-across="0"]').click()
     page.get_by_role("heading", name="Effective sample size", exact=True).wait_for()
     assert page.locator("h1").inner_text() == HOSTILE

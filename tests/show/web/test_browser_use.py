@@ -5,7 +5,7 @@ import pytest
 
 from potluck.show.web.page import kept_page, statistics
 from potluck.show.web.views import RunView
-from show.web.made_views import NOW_S, made_kept, states
+from show.web.made_views import MAZE, NOW_S, made_episode, made_kept, states
 
 pytestmark = pytest.mark.page
 
@@ -145,6 +145,31 @@ def test_completions_are_found_and_followed_by_surprise(told, address, show):
     page.get_by_text("Nothing with “not written by anybody” was written").wait_for()
 
 
+def test_an_episode_shows_who_said_what_and_the_tokens_of_each_turn(told, address, show):
+    told.episodes = [made_episode(59, 0), made_episode(59, 1, 12), made_episode(59, 4)]
+    page = show(f"{address}#/run//texts")
+    turns = page.locator(".turns")
+    turns.first.wait_for()
+    maze = "\n".join(MAZE)
+    said = turns.nth(1).locator("li").all_text_contents()
+    assert said[:3] == ["model: east", f"user: {maze}", "model: south"]
+    signs = "li => getComputedStyle(li, '::before').content[1]"
+    assert [turns.nth(1).locator("li").nth(at).evaluate(signs) for at in (0, 1)] == [">", "<"]
+    written = turns.first.locator(".wrote")
+    assert [one.locator(".token").all_inner_texts() for one in written.all()] == [
+        ["east", "<end>"], ["south", "<end>"], ["north", "<end>"],
+    ]  # fmt: skip
+    assert turns.nth(1).locator(".token").count() == 0  # not recorded: the words alone
+    page.get_by_text("7 more messages in completions.jsonl").wait_for()
+    assert page.get_by_text("12 turns").count() == page.get_by_text("3 turns").count() == 1
+    # A maze keeps its form, and a long episode has a place of its own to scroll.
+    assert turns.nth(1).locator("pre").nth(1).inner_text() == maze
+    family = "node => getComputedStyle(node).fontFamily"
+    assert "monospace" in page.locator(".question").first.evaluate(family)
+    assert "monospace" not in page.locator(".question").nth(1).evaluate(family)
+    assert turns.nth(1).locator("..").evaluate("box => box.scrollHeight > 1.5 * box.clientHeight")
+
+
 def test_events_are_filtered_by_their_kind(told, address, show):
     page = show(f"{address}#/run//events")
     lines = page.locator("#events li")
@@ -174,6 +199,7 @@ def test_a_run_is_compared_with_another_one(told, address, show):
 
 @pytest.mark.parametrize("view", ["#/run/", "#/"])
 def test_a_phone_shows_everything_without_scrolling_sideways(told, address, show, view):
+    told.episodes = [made_episode(59, 1, 12, extra=300 * "x")]
     page = show(address + view, viewport={"width": 360, "height": 9000})
     page.locator("h1").wait_for()
     page.wait_for_timeout(300)  # everything is drawn by then, and if not nothing is too wide
@@ -198,6 +224,7 @@ def test_an_audit_finds_nothing_serious(told, address, browser, axe, tmp_path, v
     place = {"start": f"{address}#/"}
     if view == "run":
         told.whole = trouble(told)
+        told.episodes = [made_episode(59, 0), made_episode(59, 1, 12)]
     elif view == "empty":
         told.whole = RunView(name="new", run="", now_s=NOW_S)
     elif view == "kept":

@@ -2,9 +2,11 @@
 
 import pytest
 
+from potluck.episode import Turn
+from potluck.reports.tokens import columns_of
 from potluck.show.web import texts as texts_module
 from potluck.show.web.texts import TEXT, NodeTexts
-from show.terminal.run_folders import HOSTILE
+from show.terminal.run_folders import HOSTILE, played
 from show.web.run_files import append, completion, lines, recorded
 
 
@@ -112,3 +114,42 @@ def test_text_stays_what_it_is_and_is_bounded(node):
     assert text.text.startswith(HOSTILE)
     assert len(text.text) == texts_module.TEXT
     assert (text.author, len(text.problem)) == (HOSTILE, texts_module.NAME)
+
+
+def test_an_episode_has_its_messages_and_the_tokens_of_each_turn(node):
+    append(node / "completions.jsonl", played(round=5), played(round=5, index=1))
+    pieces = {**columns_of(["north", "#", "I", "#"], [0.0] * 4), "turns": [2, 2]}
+    append(node / "recorded.jsonl", recorded(5, 1.0, problem="maze/train/1", **pieces))
+    first, second = NodeTexts(node).of_round(5).texts
+    assert first.turns == second.turns == [
+        ("assistant", "north"),
+        ("user", "#####\n#.@G#\n#####"),
+        ("assistant", 'I add.\nadd({"a":1,"b":"é"})'),
+        ("tool", "2"),
+    ]  # fmt: skip
+    assert (first.lengths, [text for text, _ in first.tokens]) == ([2, 2], ["north", "#", "I", "#"])
+    assert (second.lengths, second.turns_left_out) == ([], 0)
+
+
+def test_search_finds_calls_and_what_the_environment_said(node):
+    append(node / "completions.jsonl", played(round=5))
+    for words in ("ADD({", "#.@g"):
+        assert [text.round for text in NodeTexts(node).search(words).texts] == [5]
+
+
+def test_an_episode_is_bounded_as_a_text_is(node, monkeypatch):
+    turns = [Turn(HOSTILE), *(Turn(30 * "x") for _ in range(1_000))]
+    append(node / "completions.jsonl", played(*turns, said=(), round=5))
+    (text,) = NodeTexts(node).of_round(5).texts
+    assert text.turns[0] == ("assistant", HOSTILE)
+    assert (len(text.turns), text.turns_left_out) == (texts_module.MOST_SAID, 501)
+    monkeypatch.setattr(texts_module, "TEXT", len(HOSTILE) + 40)
+    (text,) = NodeTexts(node).of_round(5).texts
+    assert [words for _, words in text.turns] == [HOSTILE, 30 * "x", 10 * "x"]
+    assert text.turns_left_out == 998
+
+
+@pytest.mark.parametrize("turns", [7, [{"role": 7}], [{"calls": [{"arguments": 5}]}, 3]])
+def test_turns_that_are_damaged_cost_their_line_alone(node, turns):
+    append(node / "completions.jsonl", played(round=5, turns=turns), played(round=5, index=1))
+    assert [text.index for text in NodeTexts(node).of_round(5).texts] == [1]

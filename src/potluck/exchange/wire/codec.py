@@ -1,16 +1,16 @@
-"""The wire format, versions 2 and 3: what one node sends of a round.
+"""The wire format, versions 2 to 4: what one node sends of a round.
 
     message = b"PTLK"  u8 version  u8 codec  header block  body blocks
     block   = u32 size, then as many bytes
     header  = sender, round, how it was made, the problems; a row for each completion
     body    = the ids of all completions one after the other, then their log-probabilities, if any;
-              in version 3 then their texts, if any has a byte
+              from version 3 on then their texts, if any has a byte
 
 All little-endian. In the codecs "exact" and "compact" a block holds one zstd frame, in "raw"
 nothing is compressed. ``message.py`` and ``byte_planes.py`` have the two parts, ``docs/wire.md``
 every byte. ``version`` rises when an old reader could not read the new bytes; a new way to write
-the body is a new ``codec``. A message without texts is of version 2. It holds no rewards: each node
-grades for itself.
+the body is a new ``codec``. A message is of version 4 if it has episodes, of 3 if it has texts, and
+else of 2. It holds no rewards and nothing that an environment said: each node grades for itself.
 """
 
 import hashlib
@@ -29,6 +29,7 @@ from potluck.exchange.wire.message import (
     BEYOND,
     ENDS,
     HEADER_BYTES,
+    EpisodeHeader,
     Header,
     Limits,
     Message,
@@ -41,7 +42,9 @@ from potluck.exchange.wire.message import (
 from potluck.types import Completion
 
 MAGIC = b"PTLK"
-VERSION, TEXT_VERSION = 2, 3
+HEADERS: dict[int, type[Header]] = {h.version: h for h in (Header, TextHeader, EpisodeHeader)}
+"""Headers by the version of their message."""
+VERSIONS = "{}, {} and {}".format(*HEADERS)
 CODECS: tuple[Codec, ...] = ("raw", "exact", "compact")
 FORMATS: tuple[tuple[Codec, bool], ...] = (
     ("raw", True), ("exact", True), ("compact", True), ("raw", False), ("exact", False),
@@ -78,7 +81,7 @@ def encode(message: Message, *, codec: Codec = "exact") -> bytes:
     (head,) = [header] if codec == "raw" else byte_planes.squeezed(header)
     written: Codec = codec if has_logp or codec == "raw" else "exact"
     number = FORMATS.index((written, has_logp))
-    start = START.pack(MAGIC, TEXT_VERSION if message.has_texts else VERSION, number)
+    start = START.pack(MAGIC, made.version, number)
     body = byte_planes.write_body(codec, id_bits, token_X.view(np.uint32), logp_X)
     if text := "".join(c.text or "" for c in completions).encode():
         body += map(byte_planes.block, [text] if codec == "raw" else byte_planes.squeezed(text))
@@ -101,19 +104,19 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
         raise WireError(f"header has {len(head)} bytes; at most {at_most} are taken", "too large")
     if codec != "raw":
         head = byte_planes.expanded(head, "header", at_most=at_most)
-    header = (TextHeader if version == TEXT_VERSION else Header).read(head)
+    header = HEADERS[version].read(head)
     rows = rows_of(header, limits)
     count = int(rows.length_B.sum())
     token_X = byte_planes.read_ids(codec, header.id_bits, blocks, count)
     logp_X = byte_planes.read_logp(codec, blocks, count) if has_logp else None
     texts: list[str | None] = []
-    if version == TEXT_VERSION:
+    if isinstance(header, TextHeader):
         size = text_size(rows)
         text = byte_planes.contents(codec, blocks, "texts", size) if size else b""
         texts = texts_of(rows, memoryview(text))
     blocks.require_end()
     # Ids beside texts may be of another tokenizer.
-    below = min(1 << header.id_bits, limits.vocabulary if version == VERSION else BEYOND)
+    below = min(1 << header.id_bits, BEYOND if rows.questions else limits.vocabulary)
     if count and (largest := int(token_X.max())) >= below:
         raise WireError(f"an id is {largest}; by header and vocabulary, ids are below {below}")
     try:
@@ -126,7 +129,8 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
             token_X.view(np.int32),
             logp_X,
             texts,
-            header.tokenizer if texts and count else b"",
+            header.tokenizer if rows.questions and count else b"",
+            rows.episodes,
         )
     except ValueError as error:
         raise WireError(str(error)) from error
@@ -143,8 +147,8 @@ def _start(data: bytes, limits: Limits) -> tuple[int, Codec, bool, Blocks]:
     magic, version, codec = START.unpack_from(data)
     if magic != MAGIC:
         raise WireError(f"message starts with {magic!r}, expected {MAGIC!r}")
-    if version not in (VERSION, TEXT_VERSION):
-        ours = f"this Potluck reads versions {VERSION} and {TEXT_VERSION}; nodes need the same"
+    if version not in HEADERS:
+        ours = f"this Potluck reads versions {VERSIONS}; nodes need the same"
         raise WireError(f"message has version {version}, and {ours}", "other version")
     if codec >= len(FORMATS):
         what = f"message has codec {codec}; this Potluck reads 0 to {len(FORMATS) - 1}"

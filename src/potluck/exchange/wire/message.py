@@ -1,26 +1,29 @@
 """A message: one node's batch of a round, and its header, which says how the batch was made.
 
-The header is one MessagePack array, with four columns of a number for each completion. Problem,
-index and length are written as four planes, the low bytes of all numbers first: they compress well.
+The header is one MessagePack array, with four columns of a number for each completion, and more
+for texts and for episodes. But for ends, columns are written as four planes, the low bytes of all
+numbers first: they compress well.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated, Self, get_args
+from itertools import chain, islice
+from typing import Annotated, ClassVar, Self, get_args
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
+from potluck.episode import MOST_TURNS
 from potluck.exchange.base import WireError
 from potluck.exchange.wire.byte_planes import merge_planes, split_planes
-from potluck.types import NODE_NAME, Completion, End, Sampling
+from potluck.types import NODE_NAME, OBSERVED_BYTES, SINGLE_ENDS, Completion, End, Sampling
 
 FINGERPRINT_BYTES = 16
 NO_TOKENIZER = b""
-"""Fingerprint of an author that writes texts only; it needs version 3."""
+"""Fingerprint of an author that writes texts only; it needs version 3 or 4."""
 PROMPT_DIGEST_BYTES = 8
 TEXT_CHARACTERS = 256
 """Longest name of a run, and longest id of a problem."""
@@ -34,7 +37,8 @@ class Limits:
     defaults are also the most that ``encode`` writes."""
 
     message_bytes: int = 1 << 24
-    """Bytes of a message as it came, and of its tokens once they are unpacked (8 each)."""
+    """Bytes of a message as it came, and of its tokens once they are unpacked (8 each); as many
+    turns as tokens may come."""
     completions: int = 1 << 16
     tokens: int = 1 << 20
     """Tokens of one completion."""
@@ -67,20 +71,21 @@ class Message:
     """Digests of the prompts' ids (8 bytes; empty where the author has no tokenizer), by the ids of
     the problems that have completions."""
     completions: tuple[Completion, ...]
-    """Completions by ``sender``, and by nobody else; all have log-probabilities, or none has."""
+    """Completions by ``sender``, and by nobody else; all have log-probabilities, or none has; all
+    are episodes, or none is."""
     questions: Mapping[str, bytes] = field(default_factory=dict)
     """Digests of the prompts' messages (8 bytes) by problem, which do not depend on a tokenizer; of
     a message without texts none."""
 
     @property
     def has_texts(self) -> bool:
-        """Return whether the message is of version 3: completions are for readers with other
-        tokenizers too, as they have a text or name theirs, or their author has none."""
+        """Return whether completions are for readers with other tokenizers too: they have a text
+        or name theirs, or their author has none."""
         has_none = self.provenance.tokenizer == NO_TOKENIZER
         return has_none or any(c.text is not None or c.tokenizer for c in self.completions)
 
 
-ENDS = get_args(End)[:2]
+ENDS = get_args(End)
 HEADER_BYTES = 1 << 22
 """Size of the largest header, compressed or not."""
 TOKEN_BYTES = 8
@@ -91,6 +96,7 @@ _Whole = Annotated[int, Meta(ge=0, lt=BEYOND)]
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    version: ClassVar[int] = 2
     run: _Text
     round: _Whole
     sender: _Text
@@ -107,7 +113,8 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     digests: bytes
     """Prompt digests, 8 bytes for each problem."""
     ends: bytes
-    """One byte for each completion: 0 (stop) or 1 (length)."""
+    """One byte for each completion: 0 (stop) or 1 (length), of an episode also 2 (turns) or 3
+    (room)."""
     problem_at: bytes
     """Column of positions in ``problems``, one for each completion."""
     indices: bytes
@@ -130,10 +137,24 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 class TextHeader(Header, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The header of version 3: some completions have a text."""
 
+    version: ClassVar[int] = 3
     questions: bytes
-    """Digests of the messages, 8 bytes for each problem."""
+    """Digests of the messages, 8 bytes for each problem; none in version 4 where completions are
+    for readers of one tokenizer, as in version 2."""
     text_sizes: bytes
     """Column of 1 + the bytes of each text; 0: there is none."""
+
+
+class EpisodeHeader(TextHeader, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The header of version 4: each completion is an episode."""
+
+    version: ClassVar[int] = 4
+    turn_counts: bytes
+    """Column of the number of turns of each completion."""
+    turn_lengths: bytes
+    """Column of the tokens of each turn of all completions; 0 for those of a text alone."""
+    observed: bytes
+    """Digests, 2 bytes for each turn that another one of its completion follows."""
 
 
 def header_of(message: Message, id_bits: int) -> Header:
@@ -162,10 +183,17 @@ def header_of(message: Message, id_bits: int) -> Header:
         _column(c.index for c in completions),
         _column(len(c.token_T) for c in completions),
     )  # fmt: skip
-    if not message.has_texts:
+    has_episodes = any(c.turns for c in completions)
+    if not (message.has_texts or has_episodes):
         return Header(*fields)
     sizes = _column(0 if c.text is None else 1 + len(c.text.encode()) for c in completions)
-    return TextHeader(*fields, b"".join(message.questions[id] for id in at), sizes)
+    questions = b"".join(message.questions[id] for id in at) if message.has_texts else b""
+    if not has_episodes:
+        return TextHeader(*fields, questions, sizes)
+    counts = _column(len(c.turns) for c in completions)
+    lengths = _column(chain.from_iterable(c.turns for c in completions))
+    observed = b"".join(c.observed for c in completions)
+    return EpisodeHeader(*fields, questions, sizes, counts, lengths, observed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +209,8 @@ class Rows:
     length_B: np.ndarray
     text_B: np.ndarray
     """1 + the bytes of each text; 0: there is none."""
+    episodes: list[tuple[tuple[int, ...], bytes]]
+    """Turns and digests of each episode; empty if completions are none."""
 
 
 def rows_of(header: Header, limits: Limits) -> Rows:
@@ -194,8 +224,10 @@ def rows_of(header: Header, limits: Limits) -> Rows:
     prompts = _prompts(header, at_most=count)
     questions, sizes = {}, bytes(4 * count)
     if isinstance(header, TextHeader):
-        questions = _digests_of(list(prompts), header.questions, "question")
         sizes = header.text_sizes
+        if header.questions or not isinstance(header, EpisodeHeader):
+            questions = _digests_of(list(prompts), header.questions, "question")
+    length_B = _numbers("lengths", header.lengths, count)
     rows = Rows(
         prompts,
         questions,
@@ -203,16 +235,18 @@ def rows_of(header: Header, limits: Limits) -> Rows:
         _numbers("problem_at", header.problem_at, count),
         _numbers("indices", header.indices, count),
         np.frombuffer(header.ends, np.uint8),
-        _numbers("lengths", header.lengths, count),
+        length_B,
         _numbers("text_sizes", sizes, count),
+        _episodes(header, length_B, limits) if isinstance(header, EpisodeHeader) else [],
     )
     # Each problem has a completion, and no completion has a problem that is not there.
     if not np.array_equal(np.unique(rows.problem_B), np.arange(len(prompts))):
         raise WireError(f"completions do not refer to all of {len(prompts)} problems and no others")
     if not count:
         return rows
-    if rows.end_B.max() >= len(ENDS):
-        raise WireError(f"end {rows.end_B.max()} is none of {', '.join(ENDS)}")
+    ends = ENDS if rows.episodes else ENDS[: len(SINGLE_ENDS)]
+    if rows.end_B.max() >= len(ends):
+        raise WireError(f"end {rows.end_B.max()} is none of {', '.join(ends)}")
     if rows.index_B.max() >= BEYOND:
         raise WireError(f"index {rows.index_B.max()} is not below {BEYOND}")
     is_empty_B = (rows.length_B == 0) & (rows.text_B == 0)
@@ -225,6 +259,8 @@ def rows_of(header: Header, limits: Limits) -> Rows:
         raise WireError(what, "too large")
     if rows.length_B.any() and header.tokenizer == NO_TOKENIZER:
         raise WireError("tokens came from an author that tells no tokenizer")
+    if rows.text_B.any() and not rows.questions:
+        raise WireError("texts came without digests of the messages that they answer")
     if (size := text_size(rows)) > limits.message_bytes:
         what = f"texts of {size} bytes are claimed; at most {limits.message_bytes} are taken"
         raise WireError(what, "too large")
@@ -238,6 +274,35 @@ def rows_of(header: Header, limits: Limits) -> Rows:
         problem, index = divmod(int(one_of_each[times.argmax()]), 1 << 32)
         raise WireError(f"completion {index} of {rows.problems[problem]!r} comes twice")
     return rows
+
+
+def _episodes(
+    header: EpisodeHeader, length_B: np.ndarray, limits: Limits
+) -> list[tuple[tuple[int, ...], bytes]]:
+    """Return the turns and digests of each completion; raise WireError if a count is beyond a
+    limit, or the columns do not fit each other."""
+    count_B = _numbers("turn_counts", header.turn_counts, len(length_B))
+    most = int(count_B.max(initial=0))
+    if most > MOST_TURNS or not count_B.all():
+        turns = f"{count_B.min()} to {most}"
+        what = f"episodes of {turns} turns came; each of a message has 1 to {MOST_TURNS}"
+        raise WireError(what, "too large" if most > MOST_TURNS else "malformed")
+    total = int(count_B.sum())
+    if total > limits.message_bytes // TOKEN_BYTES:
+        what = f"{total} turns came; at most {limits.message_bytes // TOKEN_BYTES} are taken"
+        raise WireError(what, "too large")
+    if len(header.observed) != (expected := OBSERVED_BYTES * (total - len(count_B))):
+        raise WireError(f"{len(header.observed)} bytes were observed where {expected} are expected")
+    turn_X = _numbers("turn_lengths", header.turn_lengths, total, "turns")
+    first_B = np.cumsum(count_B, dtype=np.int64) - count_B
+    if total and not np.array_equal(np.add.reduceat(turn_X, first_B, dtype=np.uint64), length_B):
+        raise WireError("the turns of a completion have more or fewer tokens than it has")
+    lengths, observed, episodes = iter(turn_X.tolist()), memoryview(header.observed), []
+    for count in count_B.tolist():
+        size = OBSERVED_BYTES * (count - 1)
+        episodes.append((tuple(islice(lengths, count)), bytes(observed[:size])))
+        observed = observed[size:]
+    return episodes
 
 
 def text_size(rows: Rows) -> int:
@@ -302,7 +367,7 @@ def _column(numbers: Iterable[int]) -> bytes:
     return b"".join(split_planes(np.fromiter(numbers, np.uint32), 4))
 
 
-def _numbers(name: str, column: bytes, count: int) -> np.ndarray:
+def _numbers(name: str, column: bytes, count: int, what: str = "completions") -> np.ndarray:
     if len(column) != 4 * count:
-        raise WireError(f"column {name} has {len(column)} bytes for {count} completions")
+        raise WireError(f"column {name} has {len(column)} bytes for {count} {what}")
     return merge_planes([column[at * count : (at + 1) * count] for at in range(4)], count)

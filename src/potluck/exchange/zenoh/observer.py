@@ -52,7 +52,7 @@ class Observer:
 
     def __init__(self, session: zenoh.Session, run: str, roster: Mapping[str, bytes]) -> None:
         self._session, self.roster = session, frozenset(roster)
-        self._observation = Observation(run, roster)
+        self._sightings = Sightings(run, roster)
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._failure: Exception | None = None
         self._announced = Channels(session, f"{run}/ann", roster, others=OTHERS)
@@ -70,12 +70,12 @@ class Observer:
         if self._failure:
             raise self._failure
         with self._lock:
-            return self._observation.seen(time.monotonic(), time.time())
+            return self._sightings.seen(time.monotonic(), time.time())
 
     def refused(self) -> dict[str, int]:
         """Return counts of the messages that were not believed, under whatever name."""
         with self._lock:
-            return {str(why): count for why, count in self._observation.refused.items()}
+            return {str(why): count for why, count in self._sightings.refused.items()}
 
     def is_connected(self) -> bool:
         return bool(self._session.info.peers_zid() or self._session.info.routers_zid())
@@ -99,14 +99,14 @@ class Observer:
             with suppress(zenoh.ZError):  # The session was closed.
                 while (sample := self._presences.try_recv()) is not None:
                     name = str(sample.key_expr).rpartition("/")[2]
-                    self._observation.on_presence(name, sample.kind == zenoh.SampleKind.PUT)
+                    self._sightings.on_presence(name, sample.kind == zenoh.SampleKind.PUT)
             for name, payloads in announced.items():
-                self._observation.hear(name, payloads, now_s)
+                self._sightings.hear(name, payloads, now_s)
             for name, payloads in lines.items():
-                self._observation.hear_lines(name, payloads, now_s)
+                self._sightings.hear_lines(name, payloads, now_s)
 
 
-class Observation:
+class Sightings:
     """The nodes of ``run``. Those of ``roster`` need its keys; others the first of their name.
     Pure: the caller passes the time, in seconds of a clock that never goes back."""
 

@@ -16,7 +16,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from potluck.config import RunConfig
 from potluck.objective.methods import method_of
 from potluck.reports.answers import answers, sentence
-from potluck.reports.runs import EVALUATION, METRICS, best_saved, read_lines
+from potluck.reports.runs import EVALUATION, METRICS, RunReadError, best_saved, read_lines
 from potluck.version import __version__
 
 TEMPLATE = Path(__file__).with_name("card.md.j2")
@@ -140,6 +140,10 @@ def _code(text: str) -> str:
 
 
 def _last(file: Path, *, before: int) -> dict[str, Any]:
-    """Read the last whole line of an earlier round; empty if there is none."""
-    lines = read_lines(file, dict[str, Any])
+    """Read the last whole line of an earlier round; empty if there is none, or one is damaged: a
+    checkpoint without a number on its card is better than none."""
+    try:
+        lines = list(read_lines(file, dict[str, Any]))
+    except RunReadError:
+        return {}
     return [{}, *(line for line in lines if line["round"] < before)][-1]

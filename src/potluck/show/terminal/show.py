@@ -22,16 +22,9 @@ from potluck.reports import (
 )
 from potluck.reports.answers import told
 from potluck.reports.doubts import habit_told
-from potluck.reports.runs import (
-    GradedProblem,
-    NodeRun,
-    ObjectiveRecipe,
-    Run,
-    WrittenCompletion,
-    read_run,
-)
+from potluck.reports.runs import NodeRun, ObjectiveRecipe, Run, read_run
+from potluck.show.terminal.samples import samples
 from potluck.show.terminal.text import decimal, formatted, new_table, percent, sparkline
-from potluck.types import is_right
 
 WINDOW = 5
 """Rounds in the mean of an author's last values: one round alone says little."""
@@ -58,8 +51,8 @@ def show(path: Path, console: Console) -> None:
         console.print(*_authors(run, console), sep="\n")
         for line in _doubts(run):
             console.print(line, highlight=False)
-    for line in _samples(run):
-        console.print(line, highlight=False)
+    for sample in samples(run):
+        console.print(sample, highlight=False)
 
 
 def show_nodes(run: Run, console: Console) -> None:
@@ -220,27 +213,3 @@ def _doubts(run: Run) -> Iterator[Text]:
         doubts = Doubts(node.name, objective.weight, reads_logp=reads_logp)
         for alert in (alert for report in node.rounds for alert in doubts.new(report)):
             yield Text(f"round {alert.round + 1}: {printable(alert.text, 600)}", style="yellow")
-
-
-def _samples(run: Run) -> Iterator[Text]:
-    """Yield a right and a wrong answer of each author, from the first node that has one, with
-    what was asked."""
-    chosen: dict[tuple[str, bool], tuple[WrittenCompletion, GradedProblem]] = {}
-    for node in run.nodes:
-        for written in node.last_written:
-            its = node.problems.get(written.problem, GradedProblem(written.problem))
-            chosen.setdefault((written.author, not is_right(written.reward)), (written, its))
-    if chosen:
-        yield Text("\nAnswers of the last round", style="bold")
-    for author, is_wrong in sorted(chosen):
-        written, its = chosen[author, is_wrong]
-        earned = "" if written.reward in (0, 1) else f" (reward {written.reward:.3g})"
-        yield Text.assemble(
-            (f"{printable(author, 32)}  ", "cyan"),
-            (f"wrong{earned}", "red") if is_wrong else (f"right{earned}", "green"),
-            (f"  {printable(written.problem, 60)}", "dim"),
-        )
-        for what, text in (("question", its.question), ("right answer", its.answer)):
-            if text:
-                yield Text(f"  {what}: {printable(text, 300)}", style="dim")
-        yield Text("  " + printable(written.text, 300))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from potluck.reports.tokens import Recorded
 from potluck.types import PotluckError
@@ -42,13 +42,21 @@ class About:
         return f"{self.group}/{self.node}"
 
 
+class Recording(NamedTuple):
+    """A recorded completion, of any author."""
+
+    line: Recorded
+    messages: list[dict[str, Any]]
+    """Question and answer; or the question and what was said in the episode."""
+
+
 class Tracker(Protocol):
     """One node's curves. Made by a function that is given an ``About``; may raise anything."""
 
     def log(self, round: int, values: Mapping[str, float]) -> None:
         """Add a point at ``round`` to each curve; may be called several times for one round."""
 
-    def table(self, round: int, rows: TableRows, recorded: Sequence[Recorded]) -> None:
+    def table(self, round: int, rows: TableRows, recorded: Sequence[Recording]) -> None:
         """Show completions of ``round``: the node's own as ``rows`` of the same columns, or those
         of all authors that are ``recorded``."""
 

@@ -22,8 +22,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from potluck.reports.tokens import Recorded
-from potluck.show.trackers.base import About, TableRows, TrackerError
+from potluck.show.trackers.base import About, Recording, TableRows, TrackerError
 
 if TYPE_CHECKING:
     from trackio.run import Run
@@ -45,7 +44,7 @@ class TensorBoard:
             self._writer.add_scalar(name, value, round)
         self._writer.flush()  # so that this round is seen at once, and a full disk is noticed
 
-    def table(self, round: int, rows: TableRows, recorded: Sequence[Recorded]) -> None:
+    def table(self, round: int, rows: TableRows, recorded: Sequence[Recording]) -> None:
         self._add_json("completions", rows, round)
 
     def alert(self, round: int, title: str, text: str) -> None:
@@ -87,10 +86,14 @@ class Wandb:
     def log(self, round: int, values: Mapping[str, float]) -> None:
         self._run.log({"round": round, **values})
 
-    def table(self, round: int, rows: TableRows, recorded: Sequence[Recorded]) -> None:
+    def table(self, round: int, rows: TableRows, recorded: Sequence[Recording]) -> None:
         import wandb
 
-        table = wandb.Table(columns=[*rows[0]], data=[[*row.values()] for row in rows])
+        # A column has one type; what was said in two episodes would be of two.
+        cells = [
+            {k: json.dumps(v) if isinstance(v, list) else v for k, v in r.items()} for r in rows
+        ]
+        table = wandb.Table(columns=[*rows[0]], data=[[*row.values()] for row in cells])
         self._run.log({"round": round, "completions": table})
 
     def alert(self, round: int, title: str, text: str) -> None:
@@ -124,16 +127,14 @@ class Trackio:
     def log(self, round: int, values: Mapping[str, float]) -> None:
         self._run.log(dict(values), step=round)
 
-    def table(self, round: int, rows: TableRows, recorded: Sequence[Recorded]) -> None:
+    def table(self, round: int, rows: TableRows, recorded: Sequence[Recording]) -> None:
         import trackio
 
         traces = []
-        for line in recorded:
-            asked = {"role": "user", "content": line.question}
-            answered = {"role": "assistant", "content": line.text}
+        for line, messages in recorded:
             facts = {name: getattr(line, name) for name in FACTS}
             facts["weight"] = line.kept / line.advantage if line.advantage else None
-            traces.append(trackio.Trace([asked, answered], facts))
+            traces.append(trackio.Trace(messages, facts))
         if traces:
             self._run.log({"traces": traces}, step=round)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from itertools import islice
 from typing import Any, Self
 
 from potluck.files import one_line
@@ -13,6 +14,7 @@ from potluck.reports.tail import Tail, newest
 from potluck.reports.tokens import Recorded
 from potluck.show.trackers.base import (
     About,
+    Recording,
     Tracker,
     TrackerError,
     evaluation_values,
@@ -52,21 +54,38 @@ class NewCompletions:
     def __init__(self, about: About) -> None:
         self._about = about
         self._tail = Tail(about.folder / about.node / COMPLETIONS, dict[str, Any])
+        self._turns: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
+        """What was said in each episode of the round whose ``rows`` were asked for last."""
 
     def rows(self, round: int) -> list[dict[str, Any]]:
         """Return the first completions of the node itself in ``round``, as rows of a table."""
         self._tail.look()
-        own = [
-            {key: value for key, value in line.items() if key != "author"}
-            for line in self._tail.read()
-            if (line["round"], line["author"]) == (round, self._about.node)
-        ]
-        return own[: self._about.completions]
+        lines = [line for line in self._tail.read() if line["round"] == round]
+        self._turns = {
+            (line["problem"], line["author"], line["index"]): line["turns"]
+            for line in lines
+            if line.get("turns")
+        }
+        own = (line for line in lines if line.pop("author") == self._about.node)
+        return [*islice(own, self._about.completions)]
 
-    def recorded(self, round: int) -> list[Recorded]:
+    def recorded(self, round: int) -> list[Recording]:
         """Return the first of all authors' completions that are recorded of ``round``."""
         lines = newest(self._tail.path.with_name(RECORDED), Recorded, MOST_RECORDED_BYTES)
-        return [line for line in lines if line.round == round][: self._about.completions]
+        these = (line for line in lines if line.round == round)
+        return [*map(self._recording, islice(these, self._about.completions))]
+
+    def _recording(self, line: Recorded) -> Recording:
+        answer = [{"role": "assistant", "content": line.text}]
+        said = self._turns.get((line.problem, line.author, line.index), answer)
+        return Recording(line, [{"role": "user", "content": line.question}, *map(_message, said)])
+
+
+def _message(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a message of an episode as trackers know it from chats."""
+    calls = [{"type": "function", "function": call} for call in said.get("calls", ())]
+    message = {name: said[name] for name in ("role", "content")}
+    return message | ({"tool_calls": calls} if calls else {})
 
 
 class Tracked:

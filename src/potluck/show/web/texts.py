@@ -24,7 +24,9 @@ MOST_INDEXED = 100_000
 MOST_TEXTS, MOST_PLACES = 256, 200
 """Completions of one answer; places of surprising ones."""
 TEXT, NAME = 20_000, 200
-"""Longest text and name of a completion."""
+"""Longest text and name of a completion; all messages of an episode have one text's length."""
+MOST_SAID = 500
+"""Messages of an episode."""
 SEARCH_BYTES, ROUND_BYTES = 64 << 20, 4 << 20
 """Most of a file that is read for one search, from its end; most of a round that is read."""
 
@@ -151,7 +153,7 @@ class NodeTexts:
         found = {
             key: line
             for key, line in written.items()
-            if any(words in each.casefold() for each in (line.text, line.problem, line.author))
+            if any(words in each.casefold() for each in _words(line))
         }
         recorded: dict[_Key, Recorded] = {}
         for text in self._recorded.lines(round) if found else ():
@@ -165,7 +167,25 @@ def _key(line: _Place | WrittenCompletion | Recorded) -> _Key:
     return line.round, line.problem[:NAME], line.author[:NAME], line.index
 
 
+def _words(line: WrittenCompletion) -> Iterator[str]:
+    """Yield what is searched: the shortest first."""
+    yield from (line.author, line.problem, line.text)
+    yield from (said.words for said in line.turns)
+
+
+def _turns(line: WrittenCompletion) -> list[tuple[str, str]]:
+    turns, left = list[tuple[str, str]](), TEXT
+    for said in line.turns[:MOST_SAID]:
+        if left <= 0:
+            break
+        words = said.words[:left]
+        turns.append((said.role[:NAME], words))
+        left -= len(words)
+    return turns
+
+
 def _text(line: WrittenCompletion, recorded: Recorded | None) -> TextView:
+    turns = _turns(line)
     shown = TextView(
         round=line.round,
         problem=line.problem[:NAME],
@@ -174,6 +194,8 @@ def _text(line: WrittenCompletion, recorded: Recorded | None) -> TextView:
         reward=line.reward,
         text=line.text[:TEXT],
         end=line.end[:NAME],
+        turns=turns,
+        turns_left_out=len(line.turns) - len(turns),
     )
     if recorded is None:
         return shown
@@ -184,6 +206,7 @@ def _text(line: WrittenCompletion, recorded: Recorded | None) -> TextView:
         kept_advantage=recorded.kept,
         why=recorded.why[:NAME],
         tokens=_tokens(recorded),
+        lengths=[*recorded.turns[:MOST_SAID]],
         measure=recorded.measure,
         surprise=recorded.surprise,
     )

@@ -162,6 +162,12 @@ class TextView(Struct, frozen=True, kw_only=True):
     """Meaning of the numbers: author minus learner; or the learner's own ln p, where the author
     told none. Nats."""
     surprise: float | None = None
+    turns: list[tuple[str, str]] = []
+    """Messages of an episode, each with its role; "assistant": its model wrote it."""
+    turns_left_out: int = 0
+    """Messages beyond what a page shows of one episode."""
+    lengths: list[int] = []
+    """Tokens of each message that its model wrote; empty: not recorded."""
 
 
 class TextPlace(Struct, frozen=True, kw_only=True):

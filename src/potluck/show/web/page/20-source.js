@@ -118,9 +118,8 @@ function keptSource(kept) {
     search: async (run, node, q) => {
       const wanted = q.toLowerCase();
       const has = (text) =>
-        [text.text, text.question, text.problem, text.author].some((part) =>
-          (part ?? "").toLowerCase().includes(wanted),
-        );
+        [text.text, text.question, text.problem, text.author, ...(text.turns ?? []).map(([, w]) => w)]
+          .some((part) => (part ?? "").toLowerCase().includes(wanted));
       return answer(run, node, all(run, node).filter(has));
     },
     watch: (run, onView, onLink) => {

@@ -2,6 +2,7 @@
 
 const AT_ONCE = 20;
 const NOTHING = "No completion is here: those of a round come with its end.";
+const ENDS = { length: "ended by length", turns: "out of turns", room: "out of room" };
 const LEVELS = [0.1, 0.5, 1, 2, 4];
 
 /** Class of a token's log-ratio: author minus learner, nats. */
@@ -74,15 +75,18 @@ function textLine(text) {
         text.tokens.map(([piece, value]) => [JSON.stringify(piece), plain(value, 2)]),
       ),
     );
-  const end = text.end && text.end !== "stop" ? pill("", `ended by ${text.end}`) : null;
+  const end = text.end && text.end !== "stop" ? pill("", ENDS[text.end] ?? text.end) : null;
   return el(
     "li.text",
     { tabindex: -1 },
-    el("pre", ...(text.tokens?.length ? text.tokens.map(token) : [text.text])),
+    text.turns?.length
+      ? episode(text, token)
+      : el("pre", ...(text.tokens?.length ? text.tokens.map(token) : [text.text])),
     el(
       "div.facts",
       pill(text.reward >= 1 - 1e-9 ? "right" : "wrong", `reward ${plain(text.reward, 2)}`),
       el("span.by", `${text.author}, no. ${text.index}`),
+      text.turns?.length && !text.turns_left_out ? pill("", plural(turnsOf(text), "turn")) : null,
       pill("", advantage),
       pill(taken === "dropped" ? "dropped" : "", taken),
       why ? el("span.why", why) : null,
@@ -93,6 +97,25 @@ function textLine(text) {
   );
 }
 
+const turnsOf = (text) => text.turns.filter(([role]) => role === "assistant").length;
+const unseen = (words) => el("span.unseen", words);
+
+/** An episode in order: what was written, by its tokens where they are recorded, and what was said. */
+function episode(text, token) {
+  const lengths = text.lengths?.length >= turnsOf(text) ? [...text.lengths] : [];
+  let at = 0;
+  const message = ([role, words]) => {
+    if (role !== "assistant") return el("li.heard", unseen(`${role}: `), el("pre", words));
+    const length = lengths.shift() ?? 0;
+    const tokens = (text.tokens ?? []).slice(at, (at += length));
+    const isWhole = length > 0 && tokens.length === length;
+    return el("li.wrote", unseen("model: "), el("pre", ...(isWhole ? tokens.map(token) : [words])));
+  };
+  const left = text.turns_left_out;
+  const rest = left ? el("li.hint", `${plural(left, "more message")} in completions.jsonl`) : null;
+  return scrolled("Turns", el("ol.turns", ...text.turns.map(message), rest));
+}
+
 /** The completions to one problem of one round, its prompt above them. */
 function problemCard(texts) {
   const [{ problem, round }] = texts;
@@ -101,7 +124,7 @@ function problemCard(texts) {
   return el(
     "article",
     el("header", el("h3", problem), el("span.by", `round ${round + 1}`)),
-    question ? el("p.question", question) : null,
+    question ? el("p.question", { class: question.includes("\n") ? "drawn" : "" }, question) : null,
     answer ? el("p.answer", "Right answer: ", el("b", answer)) : null,
     el("ol", ...texts.map(textLine)),
   );

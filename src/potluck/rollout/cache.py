@@ -1,0 +1,176 @@
+"""The keys and values of rows that are written side by side.
+
+A row's tokens stand in columns, in order, and what it has not read is masked. Columns pass a row by
+while it waits; it is moved together before it reads on, so memory does not grow with the waiting.
+"""
+
+from collections.abc import Sequence
+from copy import copy
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
+from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+from potluck.model.loading import ModelError
+
+SPARE = 0.25
+"""Share of columns beyond the longest row's, from which all are moved together."""
+
+
+class Reader:
+    """The cache of a batch: each prompt is read once, then a token at a time."""
+
+    def __init__(
+        self, network: PreTrainedModel, prompts: Sequence[np.ndarray], counts: Sequence[int]
+    ) -> None:
+        """Take prompts, and the number of rows that begin with each."""
+        self._network, self._cache = network, DynamicCache(config=network.config)
+        self._count_Q = torch.tensor(counts, device=network.device)
+        self._token_QP, real_QP = _padded(prompts, network.device)
+        # Prompts of one length need no mask, which is the fast path of every attention kernel.
+        self._mask = None if real_QP.all() else real_QP
+
+    def first(self) -> Tensor:
+        """Compute logits_NV after the prompts, a row for each completion of each problem."""
+        logits_QV = self._forward(self._token_QP)
+        for layer in self._cache.layers:
+            if not hasattr(layer, "batch_repeat_interleave"):
+                raise ModelError(
+                    f"{type(self._network).__name__} has a {type(layer).__name__}, whose state "
+                    f"cannot be repeated for a group; use a model of attention layers only"
+                )
+        # Its annotation says int, but a count for each row is what it hands on to torch.
+        self._cache.batch_repeat_interleave(self._count_Q)  # type: ignore[arg-type]
+        if self._mask is not None:
+            self._mask = self._mask.repeat_interleave(self._count_Q, dim=0)
+        return logits_QV.repeat_interleave(self._count_Q, dim=0)
+
+    def next(self, token_N: Tensor) -> Tensor:
+        """Compute logits_NV after one more token of each row."""
+        if self._mask is not None:
+            self._mask = torch.cat([self._mask, torch.ones_like(self._mask[:, :1])], dim=1)
+        return self._forward(token_N.unsqueeze(1))
+
+    def keep(self, kept_N: Tensor) -> None:
+        """Forget every row but these."""
+        self._cache.batch_select_indices(kept_N)
+        if self._mask is not None:
+            self._mask = self._mask[kept_N]
+
+    def _forward(self, token_NS: Tensor) -> Tensor:
+        positions = {}
+        if self._mask is not None:
+            place_NS = self._mask.cumsum(dim=1)[:, -token_NS.shape[1] :] - 1
+            positions = {"position_ids": place_NS.clamp(min=0)}
+        out = self._network(
+            input_ids=token_NS,
+            attention_mask=self._mask,
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+            **positions,
+        )
+        return out.logits[:, -1]
+
+
+class TurnReader(Reader):
+    """The cache of a batch of episodes, whose rows read unlike numbers of tokens, or none."""
+
+    _mask: Tensor
+
+    def __init__(
+        self, network: PreTrainedModel, prompts: Sequence[np.ndarray], counts: Sequence[int]
+    ) -> None:
+        super().__init__(network, prompts, counts)
+        # A layer with a window forgets columns by their number; the mask has the window as well.
+        self._cache.layers = [DynamicLayer() for _ in self._cache.layers]
+        self._mask = _padded(prompts, network.device)[1]
+        self._most = 0
+
+    @staticmethod
+    def require_columns(network: PreTrainedModel, longest: int) -> None:
+        """Raise ModelError unless a row of ``longest`` tokens may have as many gaps as tokens."""
+        for layer in DynamicCache(config=network.config).layers:
+            window = getattr(layer, "sliding_window", 2 * longest)
+            if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer) or window < 2 * longest:
+                raise ModelError(
+                    f"{type(network).__name__} has a {type(layer).__name__}, which cannot wait for "
+                    f"an environment; use a model of attention layers, with no window shorter than "
+                    f"2 x max_total_tokens = {2 * longest}"
+                )
+
+    def step(self, token_N: Tensor, reads_N: Tensor) -> Tensor:
+        """Compute logits_NV after one more token of each row that reads; the others' mean
+        nothing."""
+        if self._mask.shape[1] >= self._most:
+            longest = int(self._mask.sum(dim=1).max())
+            self._most = int((1 + SPARE) * longest) + 1
+            if self._mask.shape[1] >= self._most:
+                self._pack()
+        self._mask = torch.cat([self._mask, reads_N[:, None]], dim=1)
+        return self._forward(token_N.unsqueeze(1))
+
+    def read(self, at_W: Tensor, ids: Sequence[np.ndarray]) -> Tensor:
+        """Compute logits_WV after some more tokens of each of these rows.
+
+        They are read by themselves, so that the others cost nothing, in a copy of their cache; if
+        these are the most of all, then with the others, as copies take memory.
+        """
+        block_WS, real_WS = _padded(ids, at_W.device)
+        if 2 * len(at_W) <= len(self._mask):
+            part = copy(self)
+            part._cache = copy(self._cache)
+            part._cache.layers = [copy(layer) for layer in self._cache.layers]
+            part.keep(at_W)
+            logits_WV = part._read(block_WS, real_WS)
+            self._put(at_W, part)
+        else:
+            shape = len(self._mask), block_WS.shape[1]
+            block_NS = block_WS.new_zeros(shape).index_copy(0, at_W, block_WS)
+            real_NS = real_WS.new_zeros(shape).index_copy(0, at_W, real_WS)
+            logits_WV = self._read(block_NS, real_NS)[at_W]
+            self._pack()
+        return logits_WV
+
+    def _read(self, token_NS: Tensor, real_NS: Tensor) -> Tensor:
+        self._pack()
+        self._mask = torch.cat([self._mask, real_NS], dim=1)
+        return self._forward(token_NS)
+
+    def _pack(self) -> None:
+        """Move each row's tokens to the right, and forget the columns that no row needs."""
+        longest = int(self._mask.sum(dim=1).max())
+        order_NC = self._mask.int().argsort(dim=1, stable=True)[:, -longest:]
+        self._mask = self._mask.gather(1, order_NC)
+        for layer, name in self._tensors():
+            moved = getattr(layer, name).take_along_dim(order_NC[:, None, :, None], dim=2)
+            setattr(layer, name, moved)
+
+    def _put(self, at_W: Tensor, part: "TurnReader") -> None:
+        """Put rows that have read on back into their places."""
+        before, after = self._mask.shape[1], part._mask.shape[1]
+        left, part_left = max(after - before, 0), max(before - after, 0)
+
+        def put(whole: Tensor, some: Tensor, *tail: int) -> Tensor:
+            whole = pad(whole, (*tail, left, 0)) if left else whole
+            return whole.index_copy_(0, at_W, pad(some, (*tail, part_left, 0)))
+
+        self._mask = put(self._mask, part._mask)
+        for (layer, name), (new, _) in zip(self._tensors(), part._tensors(), strict=True):
+            setattr(layer, name, put(getattr(layer, name), getattr(new, name), 0, 0))
+
+    def _tensors(self) -> list[tuple[object, str]]:
+        return [(layer, name) for layer in self._cache.layers for name in ("keys", "values")]
+
+
+def _padded(rows: Sequence[np.ndarray], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Stack ids, short rows padded at the left; return them, and which are no padding."""
+    each = [torch.from_numpy(ids).long() for ids in rows]
+    token_NS = pad_sequence(each, batch_first=True, padding_side="left")
+    length_N1, longest = torch.tensor([[len(ids)] for ids in rows]), token_NS.shape[1]
+    real_NS = torch.arange(longest) >= longest - length_N1
+    return token_NS.to(device), real_NS.to(device)

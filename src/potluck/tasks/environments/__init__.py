@@ -1,0 +1,1 @@
+"""Environments: classes of a user, or of the package, that answer a model turn by turn."""

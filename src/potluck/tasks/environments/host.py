@@ -1,0 +1,89 @@
+"""Environments in a process apart: the only place where the code of a user's class runs.
+
+A line asks, as JSON, and a line answers (``confined.py``). A key names an episode:
+
+    ["about"]                        -> [tool schemas, true if it pays a reward]
+    ["hints"]                        -> [turns to try, false if it says that it has no seed]
+    ["play", key, row, seed, turns]  -> [what it says at reset, [step, ...]]
+    ["act", key, turn]               -> step: [[observation, ...], done]
+    ["finish", key]                  -> [reward, calls, errors]
+
+Whatever else stands in a line is an error: the episode is over, and the process goes on.
+"""
+
+import ctypes
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from potluck.episode import Turn
+from potluck.tasks.environments.kinds import KINDS, Instance, Spec
+from potluck.tasks.rewards import load_function
+
+NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000
+
+
+def prepare(spec: str) -> Callable[[bytes], str]:
+    """Import the class, and make what answers a line."""
+    wanted = msgspec.json.decode(spec, type=Spec)
+    if wanted.offline:
+        leave_network()
+    host = Host(wanted, load_function(wanted.kind, wanted.name)[0])
+    return lambda line: json.dumps(host.answer(*json.loads(line)))
+
+
+def leave_network() -> None:
+    """Enter a network without any device, where the system lets a process do so."""
+    user, group = os.getuid(), os.getgid()
+    leave = getattr(ctypes.CDLL(None), "unshare", None)
+    # root may, as it is; anybody else as a user of a space of their own, under the same number.
+    if leave and leave(NEW_NETWORK) and not leave(NEW_USER | NEW_NETWORK):
+        maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
+        for name, line in maps.items():
+            with suppress(OSError):
+                Path("/proc/self", name).write_text(line)
+
+
+class Host:
+    """Instances of one class, each reset for one episode after another."""
+
+    def __init__(self, spec: Spec, factory: Callable[[], Any]) -> None:
+        """Construct a first one, which tells what there is to call."""
+        self._spec, self._factory = spec, factory
+        self._free, self._live = [self._made()], dict[int, Instance]()
+        self._about = self._free[0].about()
+
+    def _made(self) -> Instance:
+        return KINDS[self._spec.kind](self._factory, self._spec.observation_bytes)
+
+    def answer(self, verb: str, key: int = 0, *rest: Any) -> Any:
+        """Do what a line asks for; raise anything where it cannot be done."""
+        if verb == "about":
+            return self._about
+        if verb == "hints":
+            made = self._free[0].made
+            named = getattr(made, "actions", ())
+            texts = [str(text) for text in named] if isinstance(named, list | tuple) else []
+            return texts, getattr(made, "seeded", True) is not False
+        instance = self._live.pop(key, None)
+        said: Any
+        if verb == "play":
+            self._free += [instance] if instance else []
+            instance = self._free.pop() if self._free else self._made()
+            row, seed, turns = rest
+            said = instance.play(row, seed, msgspec.convert(turns, list[Turn]))
+        elif instance is None:
+            raise LookupError(f"no episode {key} is being played")
+        elif verb == "act":
+            said = instance.act(msgspec.convert(rest[0], Turn))
+        else:
+            said = instance.finish()
+            self._free.append(instance)
+            return said
+        self._live[key] = instance  # one that raised may be in any state, and is used no more
+        return msgspec.to_builtins(said)

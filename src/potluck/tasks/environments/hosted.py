@@ -1,0 +1,156 @@
+"""An environment whose episodes are played in processes apart, when written and when replayed."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from potluck.episode import EnvironmentFailed, Episode, Grade, Step, Turn, text_of
+from potluck.files import available_cores
+from potluck.tasks.environments.kinds import Spec
+from potluck.tasks.environments.play import HostedPlay, ended
+from potluck.tasks.environments.process import Process, step_of
+from potluck.types import Problem
+
+FEWEST_PROCESSES, MOST_PROCESSES = 2, 4
+MOST_KEPT = 16_384
+"""Episodes that are remembered, the latest ones."""
+REPLAY_STEPS = 2
+"""A whole episode of a peer may take as long as this many steps: not as all of its turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where an episode begins."""
+
+    row: Mapping[str, Any]
+    seed: int
+    question: str
+    """Text before what is said at ``reset``."""
+
+
+class HostedEnvironment:
+    """A class of a user, or of the package, as ``episode.Environment``."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        start: Callable[[str], Start],
+        *,
+        max_turns: int = 16,
+        step_s: float = 5.0,
+        limit_bytes: int = 2 * 2**30,
+        grade: Grade = "replay",
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start no process yet. ``start`` of a problem's id is where it begins; ``variables`` are
+        of the processes, beside those of this one."""
+        self._spec, self._start, self.max_turns = spec, start, max_turns
+        self._step_s, self._limit_bytes = step_s, limit_bytes
+        self._variables = variables or {}
+        self._kept: OrderedDict[tuple[str, str], Episode | EnvironmentFailed] = OrderedDict()
+        self._lock = threading.RLock()
+        self._idle: list[Process] = []
+        self._grade: Grade = grade
+        self._replaying = self._process(REPLAY_STEPS)
+
+    @property
+    def grade(self) -> Grade:
+        return self._grade
+
+    @grade.setter
+    def grade(self, grade: Grade) -> None:
+        """Set it before episodes are played. Only one of grade "own" may use the network."""
+        with self._lock:
+            self._grade = grade
+            self.close()
+            self._replaying = self._process(REPLAY_STEPS)
+
+    def _process(self, steps: int = 1) -> Process:
+        spec = msgspec.structs.replace(self._spec, offline=self._grade != "own")
+        return Process(spec, steps * self._step_s, self._limit_bytes, self._variables)
+
+    def about(self) -> tuple[list[dict[str, Any]], bool]:
+        """Return the schemas of its tools, and True if it pays; raise EnvironmentFailed if there is
+        no such class, or it cannot be constructed."""
+        with self._lock:
+            schemas, pays = self._replaying.ask("about")
+        return schemas, pays
+
+    def question(self, problem_id: str) -> str:
+        """Ask for the question of a problem; raise EnvironmentFailed where reset raises."""
+        with self._lock:
+            return self._said(self._replaying, 0, problem_id, ())[0]
+
+    def open(self) -> HostedPlay:
+        with self._lock:
+            count = min(max(available_cores(), FEWEST_PROCESSES), MOST_PROCESSES)
+            here, self._idle = self._idle[:count], self._idle[count:]
+        return HostedPlay(self, here + [self._process() for _ in range(count - len(here))])
+
+    def give_back(self, processes: Sequence[Process]) -> None:
+        with self._lock:
+            self._idle += processes
+
+    def begin(self, process: Process, key: int, problem: Problem) -> None:
+        self._replay(process, key, problem, ())
+
+    def replay(self, problem: Problem, turns: Sequence[Turn]) -> Episode:
+        key = problem.id, text_of(turns)
+        with self._lock:
+            if key not in self._kept:
+                if self._grade == "own":
+                    raise EnvironmentFailed(f"{problem.id}: no such episode was played here")
+                if len(turns) > self.max_turns:
+                    found = f"{len(turns)} turns; at most {self.max_turns}"
+                    raise EnvironmentFailed(f"{problem.id}: an episode has {found}")
+                self._keep(key, self._replayed(problem, turns))
+            self._kept.move_to_end(key)
+            episode = self._kept[key]
+        if isinstance(episode, EnvironmentFailed):
+            raise episode
+        return episode
+
+    def remember(self, problem: Problem, turns: Sequence[Turn], episode: Episode) -> None:
+        with self._lock:
+            self._keep((problem.id, text_of(turns)), episode)
+
+    def _keep(self, key: tuple[str, str], episode: Episode | EnvironmentFailed) -> None:
+        self._kept[key] = episode
+        while len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+
+    def _replayed(self, problem: Problem, turns: Sequence[Turn]) -> Episode | EnvironmentFailed:
+        try:
+            steps = self._replay(self._replaying, 0, problem, turns)
+            return ended(steps, len(turns), self._replaying.ask("finish", 0))
+        except EnvironmentFailed as error:
+            return error
+
+    def _replay(
+        self, process: Process, key: int, problem: Problem, turns: Sequence[Turn]
+    ) -> list[Step]:
+        question, steps = self._said(process, key, problem.id, turns)
+        if question != problem.question:
+            raise EnvironmentFailed(f"{problem.id} begins otherwise than its question says")
+        return steps
+
+    def _said(
+        self, process: Process, key: int, problem_id: str, turns: Sequence[Turn]
+    ) -> tuple[str, list[Step]]:
+        start = self._start(problem_id)
+        sent = dict(start.row), start.seed, msgspec.to_builtins(list(turns))
+        said, steps = process.ask("play", key, *sent)
+        # TRL appends to the last user's message; a game's own words stand apart.
+        between = "\n\n" if self._spec.kind == "game" and start.question and said else ""
+        return f"{start.question}{between}{said or ''}", [step_of(step) for step in steps]
+
+    def close(self) -> None:
+        """End the processes that nobody plays in; the next question starts new ones."""
+        with self._lock:
+            for process in (*self._idle, self._replaying):
+                process.end()
+            self._idle = []

@@ -1,0 +1,91 @@
+"""A task whose answers are episodes: another task's problems, or numbers, and an environment."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from potluck.episode import EnvironmentFailed, Turn, acted, turns_in
+from potluck.files import derived_seed
+from potluck.tasks.base import DerivedTask, Graded, Task, TaskError
+from potluck.tasks.environments.hosted import HostedEnvironment, Start
+from potluck.tasks.environments.kinds import EnvironmentKind, Spec
+from potluck.tasks.environments.options import PlayOptions
+from potluck.types import Completion, End, Problem
+
+RowOf = Callable[[str], Mapping[str, Any]]
+
+
+class EnvironmentTask(DerivedTask):
+    """Another task's problems, each the start of an episode.
+
+    A question has behind it what the environment says at ``reset``. It pays the reward; one that
+    has none leaves that to the other task, which reads the last turn alone.
+    """
+
+    environment: HostedEnvironment
+
+    def __init__(
+        self, task: Task, limits: PlayOptions, kind: EnvironmentKind, name: str, *, row: RowOf
+    ) -> None:
+        """Start a process to see what tools there are, and whether it pays. ``row`` of a problem's
+        id is what ``reset`` gets. Raise TaskError where there is no such class."""
+        place, _, attribute = name.rpartition(":")
+        is_file = place.endswith(".py")
+        here = f"{Path(place).expanduser().absolute()}:{attribute}" if is_file else name
+        environment = HostedEnvironment(
+            Spec(kind, here, limits.observation_bytes),
+            self._start,
+            max_turns=limits.max_turns,
+            step_s=limits.step_s,
+            limit_bytes=int(limits.memory_gib * 2**30),
+        )
+        try:
+            schemas, self._pays = environment.about()
+        except EnvironmentFailed as error:
+            raise TaskError(str(error)) from error
+        self._tools = json.dumps(schemas) if schemas else ""
+        self._row, self._seed = row, limits.seed
+        self._asked: dict[str, Problem] = {}
+        # A file may lie elsewhere on another node, but is called the same.
+        known = f"{Path(place).name if is_file else place}:{attribute}"
+        bounds = limits.max_turns, limits.observation_bytes, limits.step_s, limits.memory_gib
+        rules = f"environment 1: {kind} {known}, tools {self._tools}, limits {bounds}"
+        super().__init__(task, f"{rules}, seed {limits.seed}; problems of {task.digest}")
+        self.environment, self.base = environment, task
+
+    def _start(self, id: str) -> Start:
+        seed = derived_seed(f"{self._seed}/{id}")
+        return Start(self._row(id), seed, self._task.problem(id).question)
+
+    def problem(self, id: str) -> Problem:
+        if id not in self._asked:
+            problem = self._task.problem(id)
+            try:
+                question = self.environment.question(id)
+            except EnvironmentFailed as error:
+                raise TaskError(f"{id} cannot begin: {error}") from error
+            self._asked[id] = replace(problem, question=question, tools=self._tools)
+        return self._asked[id]
+
+    def graded(
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+    ) -> Graded:
+        """Pay what an environment of this node pays, and at most 0 where a turn was cut. Raise
+        EnvironmentFailed for what is no episode, or cannot be replayed."""
+        episodes = []
+        for problem, completion in zip(problems, completions, strict=True):
+            if (turns := turns_in(completion.text or "")) is None:
+                raise EnvironmentFailed(f"a completion of {problem.id!r} has no turns")
+            episodes.append((problem, turns, completion.end))
+        if self._pays:
+            rewards = [self._paid(*episode) for episode in episodes]
+        else:
+            last = [turns[-1].content for _, turns, _ in episodes]
+            rewards = self._task.rewards(problems, completions, last)
+        return rewards, {"task": rewards}
+
+    def _paid(self, problem: Problem, turns: Sequence[Turn], end: End) -> float:
+        reward = self.environment.replay(problem, acted(turns, end)).reward
+        return min(reward, 0.0) if end == "length" else reward
