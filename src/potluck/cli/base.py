@@ -18,8 +18,8 @@ TEAM = int(os.environ.get("WORLD_SIZE") or 1) > 1
 """True: torchrun started this process and others, which together are one node."""
 # Of several processes that are one run (docs/memory.md) the first one speaks for all.
 MUTE = TEAM and os.environ.get("RANK", "0") != "0"
-out = Console(highlight=False, quiet=MUTE)
-err = Console(stderr=True, highlight=False, quiet=MUTE)
+out = Console(highlight=False, emoji=False, quiet=MUTE)
+err = Console(stderr=True, highlight=False, emoji=False, quiet=MUTE)
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 

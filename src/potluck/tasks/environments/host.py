@@ -3,6 +3,7 @@
 A line asks, as JSON, and a line answers (``confined.py``). A key names an episode:
 
     ["about"]                        -> [tool schemas, true if it pays a reward]
+    ["hints"]                        -> [turns to try, false if it says that it has no seed]
     ["play", key, row, seed, turns]  -> [what it says at reset, [step, ...]]
     ["act", key, turn]               -> step: [[observation, ...], done]
     ["finish", key]                  -> [reward, calls, errors]
@@ -64,6 +65,11 @@ class Host:
         """Do what a line asks for; raise anything where it cannot be done."""
         if verb == "about":
             return self._about
+        if verb == "hints":
+            made = self._free[0].made
+            named = getattr(made, "actions", ())
+            texts = [str(text) for text in named] if isinstance(named, list | tuple) else []
+            return texts, getattr(made, "seeded", True) is not False
         instance = self._live.pop(key, None)
         said: Any
         if verb == "play":

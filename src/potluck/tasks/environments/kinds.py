@@ -41,7 +41,7 @@ class Spec(msgspec.Struct, frozen=True):
     kind: EnvironmentKind
     name: str
     """Class: ``FILE.py:NAME`` or ``MODULE:NAME``."""
-    observation_bytes: int
+    observation_bytes: int = 4096
     offline: bool = True
 
 
@@ -135,6 +135,11 @@ class Instance:
 
 class GameInstance(Instance):
     """A game: it answers each turn as a user does."""
+
+    def __init__(self, made: Any, observation_bytes: int) -> None:
+        super().__init__(made, observation_bytes)
+        if not callable(getattr(made, "step", None)):
+            raise TaskError(f"{type(made).__name__} has no method step")
 
     def step(self, turn: Turn) -> tuple[list[tuple[str, str]], bool]:
         try:

@@ -1,0 +1,172 @@
+"""The grade of an environment: what does not repeat is found, and its first difference told."""
+
+import pytest
+
+from potluck.episode import EnvironmentFailed, Turn
+from potluck.tasks.environments import check as checking
+from potluck.tasks.environments.check import Heard, Script, check, difference, kind_of, probes
+from potluck.tasks.environments.kinds import Spec
+
+LIMITS = 5.0, 2 << 30
+GAMES = """
+import random, time
+import numpy as np
+
+class Walk:
+    "A path of six places, of which the seed makes one the goal."
+    actions = ["left", "right"]
+    def reset(self, seed):
+        self.at, self.goal, self.turn = 3, seed % 6, 0
+        return "walk"
+    def step(self, text):
+        self.turn += 1
+        self.at += (text == "right") - (text == "left")
+        won = self.at == self.goal
+        return f"{self.at}{self.more()}", float(won), won or self.turn == 6
+    def more(self):
+        return ""
+
+class Clock(Walk):
+    def more(self): return f" at {time.time():.0f}"
+class Hour(Walk):
+    def more(self): return time.strftime(" %H:%M")
+class System(Walk):
+    def more(self): return f" {random.SystemRandom().random()}"
+class Generator(Walk):
+    def more(self): return f" {np.random.default_rng().random()}"
+class Hashed(Walk):
+    def more(self): return f" {set('abcdef')}"
+class Shared(Walk):
+    steps = 0
+    def more(self):
+        Shared.steps += 1
+        return f" {Shared.steps}"
+class Global(Walk):
+    def more(self): return f" {random.random()} {np.random.rand()}"
+class Unseeded(Walk):
+    def reset(self): return Walk.reset(self, 5)
+class Honest(Unseeded):
+    seeded = False
+class Deaf(Walk):
+    def step(self, text): return f"What is {text}? {self.goal}", 0.0, False
+class Broken(Walk):
+    def reset(self): raise OSError("no such file")
+class Nothing:
+    pass
+
+class Sum:
+    def reset(self, start=0, **row): self.total = start
+    def add(self, number: int) -> int:
+        '''Add a number.
+
+        Args:
+            number: the number
+        '''
+        self.total += number
+        return self.total
+"""
+
+
+@pytest.fixture(scope="module")
+def checked(once):
+    """A function that checks one of GAMES."""
+    file = once("games-to-check", lambda folder: (folder / "games.py").write_text(GAMES))
+
+    def made(name, kind="game", **given):
+        return check(Spec(kind, f"{file}/games.py:{name}"), LIMITS, **given)
+
+    return made
+
+
+@pytest.fixture
+def hurried(monkeypatch):
+    monkeypatch.setattr(checking, "A_SECOND_S", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("Clock", "again a second later"),
+        ("Hour", "hash seed and time zone"),
+        ("System", "again"),
+        ("Generator", "again"),
+        ("Hashed", "hash seed and time zone"),
+        ("Shared", "among steps of other episodes"),
+    ],
+)
+def test_an_environment_that_does_not_repeat_is_of_grade_own(checked, name, how):
+    found = checked(name)
+    assert found.grade == "own"
+    (why,) = found.why
+    assert how in why.partition(":")[0]
+    assert "to turn 1" in why
+
+
+def test_global_random_numbers_repeat_as_each_episode_has_its_own(checked, hurried):
+    found = checked("Global")
+    assert (found.grade, found.warnings) == ("replay", ())
+    assert "other seeds make other episodes" in found.why
+    assert "rewards: 0 to 1" in found.why
+
+
+def test_a_seed_that_changes_nothing_is_warned_of_unless_the_class_says_so(checked, hurried):
+    assert ["seeds change nothing" in line for line in checked("Unseeded").warnings] == [True]
+    assert checked("Honest").warnings == ()
+
+
+def test_turns_that_change_nothing_are_warned_of_and_others_can_be_given(checked, hurried):
+    assert ["--action" in line for line in checked("Deaf").warnings] == [True]
+    (warning,) = checked("Walk", actions=["up", "down"]).warnings
+    assert "--action" in warning
+
+
+def test_tools_are_called_by_their_schemas_and_without_a_reward_the_text_is_paid(checked, hurried):
+    rows = [{"start": 1}, {"start": 2}]
+    found = checked("Sum", "environment", rows=rows)
+    assert (found.grade, found.warnings) == ("transcript", ())
+    assert "other rows make other episodes" in found.why
+
+
+def test_a_kind_is_looked_up_and_what_cannot_be_played_is_an_error(checked, once):
+    file = once("games-to-check", lambda folder: None) / "games.py"
+    assert kind_of(f"{file}:Walk", LIMITS) == "game"
+    assert kind_of(f"{file}:Sum", LIMITS) == "environment"
+    with pytest.raises(EnvironmentFailed, match="no method reset"):
+        kind_of(f"{file}:Nothing", LIMITS)
+    with pytest.raises(EnvironmentFailed, match="no such file"):
+        checked("Broken")
+
+
+def test_arguments_are_made_of_types_and_of_the_values_that_a_schema_names():
+    properties = {"where": {"type": "string", "enum": ["n", "s"]}, "far": {"type": "integer"}}
+    tool = {"function": {"name": "go", "parameters": {"properties": properties}}}
+    calls = [turn.calls[0] for turn in probes([tool])]
+    assert {call.name for call in calls} == {"go"}
+    assert {call.arguments["where"] for call in calls} == {"n", "s"}
+    assert all(type(call.arguments["far"]) is int for call in calls)
+    assert all(turn.content for turn in probes([]))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        (Heard("a", [], 0.0), Heard("a", [], 0.0), ""),
+        (Heard("a", [], 0.0), Heard("a", [], 1.0), "it paid '1.0', first '0.0'"),
+        (Heard("a", [], 0.0), Heard("a", [], 0.0, "OSError"), "the error was 'OSError', first ''"),
+        (
+            Heard("a", [[[["x", ""]], False]], 0.0),
+            Heard("a", [[[["x", ""]], True]], 0.0),
+            "to turn 1, 'up', it said 'x (done)', first 'x'",
+        ),
+        (
+            Heard("a", [[[["x", ""]], True]], 0.0),
+            Heard("a", [[[["x", ""]], False], [[["y", ""]], True]], 0.0),
+            "to turn 1, 'up', it said 'x', first 'x (done)'",
+        ),
+        (Heard("a" * 500 + "b", [], 0.0), Heard("a" * 500 + "c", [], 0.0), "aac', first 'aa"),
+    ],
+)
+def test_the_first_difference_says_where_and_what(one, other, words):
+    found = difference(Script({}, 0, (Turn("up"), Turn("down"))), one, other)
+    assert words in found
+    assert bool(words) == bool(found)
