@@ -13,7 +13,7 @@ About three minutes a model on one core.
 import argparse
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,9 @@ from solutions import DigitsNotation, digits_solution
 
 CHARACTERS = "0123456789+-*=#;() abcdefghijklmnopqrstuvwxyz"
 PAD, BEGIN, END = "<pad>", "<bos>", "<eos>"
+IGNORED = -100
+Lesson = Sequence[str]
+"""A question, what is to be written, and maybe what is said then, what is to be written, ..."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,8 @@ BASES = {
 BATCH_ROWS = 64
 
 
-def character_tokenizer() -> PreTrainedTokenizerFast:
-    vocabulary = {token: i for i, token in enumerate((PAD, BEGIN, END, *CHARACTERS))}
+def character_tokenizer(characters: str = CHARACTERS) -> PreTrainedTokenizerFast:
+    vocabulary = {token: i for i, token in enumerate((PAD, BEGIN, END, *characters))}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token=PAD))
     backend.pre_tokenizer = pre_tokenizers.Split(Regex("."), behavior="isolated")
     backend.decoder = decoders.Fuse()
@@ -76,6 +79,7 @@ def untrained(
     *,
     initializer_range: float = 0.02,
     rope_theta: float = 10_000.0,
+    positions: int = 128,
 ) -> Qwen2ForCausalLM:
     return Qwen2ForCausalLM(
         Qwen2Config(
@@ -86,7 +90,7 @@ def untrained(
             num_key_value_heads=4,
             intermediate_size=4 * hidden_size,
             tie_word_embeddings=True,
-            max_position_embeddings=128,
+            max_position_embeddings=positions,
             initializer_range=initializer_range,
             rope_parameters={"rope_type": "default", "rope_theta": rope_theta},
             bos_token_id=tokenizer.bos_token_id,
@@ -130,14 +134,14 @@ def teach(
     name: str,
     model: Qwen2ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
-    draw: Callable[[], tuple[str, str]],
+    draw: Callable[[], Lesson],
     *,
     steps: int,
     schedule_steps: int,
     learning_rate: float = 2e-3,
     rows: int = BATCH_ROWS,
 ) -> Qwen2ForCausalLM:
-    """``steps`` supervised steps on what ``draw`` gives, a question and a text; in bfloat16.
+    """``steps`` supervised steps on what ``draw`` gives; in bfloat16.
 
     The learning rate falls to a tenth in ``schedule_steps``: fewer steps leave a model unfinished.
     """
@@ -148,10 +152,7 @@ def teach(
         now = learning_rate * min(1, (step + 1) / 50) * (1 - 0.9 * step / schedule_steps)
         for group in optimizer.param_groups:
             group["lr"] = now
-        lessons = [draw() for _ in range(rows)]
-        prompts = [tokenizer(question)["input_ids"] for question, _ in lessons]
-        texts = [tokenizer(text, add_special_tokens=False)["input_ids"] for _, text in lessons]
-        loss = supervised_loss(model, prompts, texts)
+        loss = supervised_loss(model, [spelled(tokenizer, *draw()) for _ in range(rows)])
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -159,19 +160,31 @@ def teach(
     return model.to(torch.bfloat16)
 
 
+def spelled(
+    tokenizer: PreTrainedTokenizerFast, question: str, *said: str
+) -> tuple[list[int], list[int]]:
+    """Spell a lesson: its ids, and what is to be predicted in the place of each, or IGNORED."""
+    ids = list(tokenizer(question)["input_ids"])
+    wanted = [IGNORED] * len(ids)
+    for place, text in enumerate(said):
+        spoken = tokenizer(text, add_special_tokens=False)["input_ids"]
+        is_own = place % 2 == 0
+        spoken = [*spoken, tokenizer.eos_token_id] if is_own else spoken
+        ids += spoken
+        wanted += spoken if is_own else [IGNORED] * len(spoken)
+    return ids, wanted
+
+
 def supervised_loss(
-    model: Qwen2ForCausalLM, prompts: list[list[int]], texts: list[list[int]]
+    model: Qwen2ForCausalLM, lessons: list[tuple[list[int], list[int]]]
 ) -> torch.Tensor:
-    """Mean cross-entropy of the texts and their end token; the prompts and padding cost nothing."""
-    eos, ignored = model.config.eos_token_id, -100
-    rows = [torch.tensor(p + t + [eos]) for p, t in zip(prompts, texts, strict=True)]
-    wanted = [
-        torch.tensor([ignored] * len(p) + t + [eos]) for p, t in zip(prompts, texts, strict=True)
-    ]
+    """Mean cross-entropy of what the model is to write, its end tokens included; prompts, what
+    others say in between, and padding cost nothing."""
+    rows, wanted = ([torch.tensor(each) for each in column] for column in zip(*lessons))
     pad = torch.nn.utils.rnn.pad_sequence
     logits_BTV = model(input_ids=pad(rows, batch_first=True)).logits[:, :-1]
-    wanted_BT = pad(wanted, batch_first=True, padding_value=ignored)[:, 1:]
-    return cross_entropy(logits_BTV.flatten(0, 1), wanted_BT.flatten(), ignore_index=ignored)
+    wanted_BT = pad(wanted, batch_first=True, padding_value=IGNORED)[:, 1:]
+    return cross_entropy(logits_BTV.flatten(0, 1), wanted_BT.flatten(), ignore_index=IGNORED)
 
 
 def main() -> None:

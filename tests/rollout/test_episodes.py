@@ -55,7 +55,7 @@ def read_by(model, completion, game=Walk):
         turn = completion.token_T[at : at + length].tolist()
         ids, sampled, at = ids + turn, sampled + [True] * length, at + length
         if number < len(completion.turns) - 1:
-            said, _, done = one.step(model.text(np.array(turn)))
+            said, _, done = one.step(model.text(np.array(turn[:-1])))
             assert not done
             heard = model.tokenizer(said, add_special_tokens=False)["input_ids"]
             ids, sampled = ids + heard, sampled + [False] * len(heard)
@@ -107,7 +107,8 @@ def test_an_episode_says_what_its_turns_were_how_it_ended_and_what_was_observed(
     assert {c.end for c in written} == {"stop", "length", "turns", "room"}
     for c in written:
         turns, ids = turns_in(c.text), np.split(c.token_T, np.cumsum(c.turns)[:-1])
-        assert turns == tuple(Turn(model.text(token_T)) for token_T in ids)
+        said = [token_T[: len(token_T) - (token_T[-1] in model.stop_ids)] for token_T in ids]
+        assert turns == tuple(Turn(model.text(token_T)) for token_T in said)
         acted = turns[: len(turns) - (c.end == "length")]
         episode = environment.played[c.problem_id, episodes.text_of(acted)]
         said = episode.observations[: len(turns) - 1]

@@ -20,12 +20,12 @@ from potluck.model.loading import (
     require_weights,
     unused_accelerator,
 )
-from potluck.model.policy import prompt_ids, special_ids
+from potluck.model.prompt import prompt_ids, special_ids
 from potluck.node.learning.group import ProcessGroup
 from potluck.objective.methods import method_of, reads_author_logp
 from potluck.rollout.base import completion_budget
 from potluck.tasks import Task
-from potluck.tasks.base import Shortened
+from potluck.tasks.base import Shortened, environment_of
 from potluck.types import Problem
 
 LONGEST = 200
@@ -174,6 +174,14 @@ def require_one_stop(policies: Mapping[str, LanguageModel]) -> None:
                 f"{one!r} and {other!r} end a completion with different tokens: only one of them "
                 f"stops at {', '.join(map(repr, tokens))}; name them in [sampling] stop"
             )
+
+
+def require_turns(policies: Mapping[str, LanguageModel], task: Task) -> None:
+    """Raise ModelError unless every model can take turns with the task's environment, if it has
+    one."""
+    problem = task.problem(task.ids("train")[0])
+    for policy in policies.values() if environment_of(task) else ():
+        policy.require_turns(problem)
 
 
 def require_processes(config: RunConfig, processes: ProcessGroup) -> None:

@@ -41,7 +41,7 @@ from potluck.exchange.wire.message import (
 )
 from potluck.model import LanguageModel
 from potluck.model.loading import load_tokenizer
-from potluck.model.policy import prompt_ids
+from potluck.model.prompt import prompt_ids
 from potluck.node.storage.record import REMEMBERED, Record
 from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.schedule import ALL_UP_TO, PLANS, Agenda, cohort

@@ -9,6 +9,7 @@ import torch
 from potluck.builder.exchange import make_agenda, trusts_of
 from potluck.builder.objective import load_loss, load_weight
 from potluck.config import LoraConfig, NodeConfig, RunConfig
+from potluck.episode import Environment
 from potluck.exchange import Exchange
 from potluck.files import derived_seed
 from potluck.model import LanguageModel, LearningRate, ModelError, make_optimizer
@@ -16,7 +17,12 @@ from potluck.model.loading import base_of, locate
 from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
 from potluck.node.author import Author
-from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup, device_of
+from potluck.node.learning.group import (
+    SINGLE_PROCESS,
+    ProcessGroup,
+    ProcessGroupError,
+    device_of,
+)
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.workers import DistributedEngine
 from potluck.node.loop import Node
@@ -34,6 +40,7 @@ from potluck.rollout.options import EngineSettings, TextOptions
 from potluck.rollout.texts.base import TextSettings
 from potluck.schedule import Agenda
 from potluck.tasks import Task
+from potluck.tasks.base import environment_of
 from potluck.types import PotluckError
 
 
@@ -181,7 +188,7 @@ def make_nodes(
         tests = config.objective.tests_habits
         writer = Writer(
             name=name,
-            engine=_engine(config, learner, folder),
+            engine=_engine(config, learner, folder, environment_of(task)),
             task=task,
             policy=learner.policy,
             sampling=config.sampling,
@@ -264,7 +271,9 @@ def make_authors(
     return authors
 
 
-def _engine(config: RunConfig, learner: Learner, folder: Path) -> Engine:
+def _engine(
+    config: RunConfig, learner: Learner, folder: Path, environment: Environment | None
+) -> Engine:
     node, policy = config.node[learner.name], learner.policy
     settings = EngineSettings(
         node=learner.name,
@@ -274,8 +283,13 @@ def _engine(config: RunConfig, learner: Learner, folder: Path) -> Engine:
         dtype=node.sampling_dtype,
         rows=node.sampling_rows,
         adapter=node.lora is not None,
+        environment=environment,
     )
     if isinstance(policy, ShardedModel):
+        if environment:
+            raise ProcessGroupError(
+                f"[node.{learner.name}] has several processes, which play no episodes; start one"
+            )
         return DistributedEngine(learner.processes, policy, node.engine, settings)
     assert not isinstance(node.engine, TextOptions), "a learner writes with weights of its own"
     return node.engine.build(policy, settings)

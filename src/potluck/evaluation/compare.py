@@ -27,6 +27,7 @@ from potluck.model.loading import load_config, load_tokenizer
 from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError
 from potluck.rollout.hf import HFEngine
 from potluck.tasks import Split, Task, TaskError
+from potluck.tasks.base import environment_of
 from potluck.types import Problem
 from potluck.version import __version__
 
@@ -145,6 +146,7 @@ def _answered(
         max_total_tokens=how.max_total_tokens,
         dtype=dtype,
         rows=settings.rows,
+        environment=environment_of(task),
     )
     engine = grade.evaluation_engine(as_trained, settings.config)
 

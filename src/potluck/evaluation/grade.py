@@ -10,6 +10,7 @@ from typing import Any
 
 from potluck import intervals
 from potluck.config import RunConfig
+from potluck.episode import turns_in
 from potluck.model import LanguageModel
 from potluck.rollout.base import Engine, GreedySampler, Progress, RolloutRequest, Sampler
 from potluck.tasks import Split, Task
@@ -39,7 +40,7 @@ class ProblemScores:
     rewards: tuple[float, ...]
     """In the order of writing."""
     unfinished: int
-    """Number of them that were cut off: they ran out of room, or an episode of turns."""
+    """Number of them that were cut: they ran out of room, or of turns."""
     by_function: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """The numbers of each reward function, before its weight; "task": the task's own grading."""
 
@@ -108,17 +109,31 @@ def grade_samples(
     """Write ``count`` answers to each problem, and grade them."""
     requests = [RolloutRequest(problem, count) for problem in problems]
     written = engine.generate(requests, sampler, author="evaluation", progress=progress)
-    asked = [problem for problem in problems for _ in range(count)]
-    texts = [policy.text(c.token_T) for c in written]
+    by_id = {problem.id: problem for problem in problems}
+    asked = [by_id[c.problem_id] for c in written]
+    texts = [
+        "\n".join(turn.content for turn in turns_in(c.text or "") or ())
+        if c.turns
+        else policy.text(c.token_T)
+        for c in written
+    ]
     rewards, by_function = graded(task, asked, written, texts)
+    place = {(c.problem_id, c.index): at for at, c in enumerate(written)}
+
+    def of(id: str, value_N: Sequence[float]) -> tuple[float, ...]:
+        # An episode that its environment broke off is not there, and earns nothing.
+        places = (place.get((id, index)) for index in range(count))
+        return tuple(0.0 if at is None else value_N[at] for at in places)
+
+    ended = [float(c.end == "stop") for c in written]
     return [
         ProblemScores(
             problem.id,
-            tuple(rewards[at : at + count]),
-            sum(c.end != "stop" for c in written[at : at + count]),
-            {name: tuple(values[at : at + count]) for name, values in by_function.items()},
+            of(problem.id, rewards),
+            count - int(sum(of(problem.id, ended))),
+            {name: of(problem.id, values) for name, values in by_function.items()},
         )
-        for problem, at in zip(problems, range(0, len(written), count), strict=True)
+        for problem in problems
     ]
 
 

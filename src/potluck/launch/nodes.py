@@ -145,6 +145,7 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     first, said = whole_round(folder, mine) if resume else (0, [])
     learners = make_learners(mine, folder, first, processes, trust_code=local.trust_code)
     policies = {name: learner.policy for name, learner in learners.items()}
+    checks.require_turns(policies, task)
     sends_text = checks.sends_text(config, all_here=local.all_here)
     if not sends_text or reads_author_logp(config.objective):
         checks.require_one_stop(policies)

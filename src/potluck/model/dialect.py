@@ -87,18 +87,19 @@ class Markup:
     """Those of JSON: between items, and behind a key."""
 
     def read(self, text: str) -> Turn:
-        for begin in re.finditer(_loose(self.opening), text):
+        at, opening = 0, re.compile(_loose(self.opening))
+        while begin := opening.search(text, at):
             content = text[: begin.start()]
             if self.glue is None and content.strip():
                 break
-            calls = self._calls(text, begin.end())
+            calls, at = self._calls(text, begin.end())
             turn = Turn(content.removesuffix(self.glue) if self.glue else "", calls)
             if calls and can_travel(turn):
                 return turn
         return Turn(text)
 
-    def _calls(self, text: str, at: int) -> tuple[ToolCall, ...]:
-        """Read calls up to the end of the text; none if it is anything else."""
+    def _calls(self, text: str, at: int) -> tuple[tuple[ToolCall, ...], int]:
+        """Read calls up to the end of the text, or none, and how far they go."""
         calls, middle = [], re.compile(NAMED.pattern + _loose(self.middle))
         another, closing = (re.compile(r"\s*" + _loose(t)) for t in (self.another, self.closing))
         while name := middle.match(text, at):
@@ -106,15 +107,13 @@ class Markup:
                 arguments, at = _decode(text, name.end())
             except (ValueError, RecursionError):
                 break
-            if not isinstance(arguments, dict):
-                break
             calls.append(ToolCall(name[1], arguments))
             if closing.fullmatch(text, at):
-                return tuple(calls)
+                return tuple(calls), len(text)
             if not (more := another.match(text, at)):
                 break
             at = more.end()
-        return ()
+        return (), at
 
     def write(self, turn: Turn) -> list[str] | None:
         if (turn.content and self.glue is None) or (len(turn.calls) > 1 and self.another is None):
@@ -143,8 +142,8 @@ def _loose(text: str | None) -> str:
 
 
 def can_travel(turn: Turn) -> bool:
-    """Return whether a reader of ``text_of`` gets the turn: its numbers are finite, its texts are
-    of whole characters."""
+    """Return whether a reader of ``text_of`` gets the turn: numbers are finite, texts are of whole
+    characters, arguments have names."""
     try:
         return turns_in(text_of([turn])) == (turn,)
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, TypeError):
@@ -163,8 +162,8 @@ def calls_of(render: Render, stops: Collection[str]) -> Markup | None:
         text = render([USER, said])
         return re.fullmatch(pattern, text[_alike(text, begun) :], re.DOTALL)
 
-    if not (alone := told(one, "", 1)):
-        return None
+    if not (alone := told(one, "", 1)) or not alone[1].strip():
+        return None  # nothing would tell a call from what a turn says
     opening, middle, colon, comma, closing = alone.groups()
     several = told(two, "", 2)
     another = several[5] if several and several[9] == closing else None
@@ -226,8 +225,9 @@ class Speech:
         said = [each.content for each in observations]
         if not self._templated:
             return ["", "\n".join(said)]
-        tools = tuple(each.tool for each in observations)
-        around, escaped = self._around(tools if all(tools) else ())
+        # A name that no turn_of reads may be anything, and stands in the template's own text.
+        tools = tuple(o.tool if NAMED.fullmatch(o.tool) else "tool" for o in observations if o.tool)
+        around, escaped = self._around(tools if len(tools) == len(said) else ())
         if len(around) == 2:
             said = ["\n".join(said)]
         said = [_json(each, (", ", ": "))[1:-1] if escaped else each for each in said]

@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,8 +22,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from potluck.episode import Observation, Turn, text_of
 from potluck.model.dialect import Speech, segments
 from potluck.model.loading import ModelError, fingerprint, load_network, load_tokenizer, stop_ids
+from potluck.model.prompt import prompt_ids, special_ids
 from potluck.model.scoring import Scorer
-from potluck.template import TemplateFailed, render
 from potluck.types import Completion, Observed, Problem
 
 TAIL = 4
@@ -146,7 +147,13 @@ class LanguageModel:
 
     def said(self, completion: Completion, problem: Problem) -> str | None:
         """Find the text that says exactly what a completion's ids do, but for the stop token that
-        ends it; None: they have a special token, or bytes that are no whole character."""
+        ends it; None: they have a special token, or bytes that are no whole character. Of an
+        episode the text of its turns; None if it does not spell the ids of each."""
+        if completion.turns:
+            parts = np.split(completion.token_T, np.cumsum(completion.turns)[:-1])
+            turns = [self.turn_of(part) for part in parts]
+            bare = [part[: len(part) - (part[-1] in self.stop_ids)].tolist() for part in parts]
+            return text_of(turns) if [self.ids_of(turn) for turn in turns] == bare else None
         ids, prompt_P = completion.token_T.tolist(), self.prompt(problem)
         ids = ids[: len(ids) - (completion.end == "stop")]
         if self.special_ids.intersection(ids):
@@ -200,9 +207,12 @@ class LanguageModel:
         ids: list[int] = []
         if (pieces := self.speech.write(turn)) is None:
             return None
-        for part in segments(pieces, self._special):
-            spelled = [part] if isinstance(part, int) else self.encode(self._anchor, part)
-            if spelled is None or (part and self.special_ids.intersection(spelled) - self._marks):
+        for part in self._parts(pieces):
+            if isinstance(part, int):
+                ids.append(part)
+                continue
+            spelled = self.encode(self._anchor, part)
+            if spelled is None or self.special_ids.intersection(spelled):
                 return None
             ids += spelled
         read = self.turn_of(ids)
@@ -216,7 +226,7 @@ class LanguageModel:
 
     def _spell_observed(self, observations: tuple[Observation, ...]) -> np.ndarray:
         ids: list[int] = []
-        for part in segments(self.speech.heard(observations), self._special):
+        for part in self._parts(self.speech.heard(observations)):
             if isinstance(part, int):
                 ids.append(part)
             else:
@@ -225,6 +235,17 @@ class LanguageModel:
         found = np.array(ids, np.int32)
         found.setflags(write=False)
         return found
+
+    def _parts(self, pieces: Sequence[str]) -> list[Any]:
+        """Part pieces at special tokens, some of which take the space beside them."""
+        parts, added = segments(pieces, self._special), self.tokenizer.added_tokens_decoder
+        for at in range(1, len(parts), 2):
+            token = added.get(parts[at])
+            if token and token.lstrip:
+                parts[at - 1] = parts[at - 1].rstrip()
+            if token and token.rstrip:
+                parts[at + 1] = parts[at + 1].lstrip()
+        return parts
 
     @cached_property
     def _anchor(self) -> np.ndarray:
@@ -360,40 +381,3 @@ def model_input(
         place_T[at:] += len(heard)
         done = at
     return np.concatenate([*parts, token_T[done:-1]]), place_T
-
-
-def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """List the ids of tokens that no text may become."""
-    added = tokenizer.added_tokens_decoder.items()
-    return frozenset(tokenizer.all_special_ids) | {id for id, token in added if token.special}
-
-
-def prompt_ids(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> np.ndarray:
-    """Make int32 ids of a model's input before it writes.
-
-    With a chat template: a system and a user message; one message where the template knows
-    no system (Gemma); and the tools. Without a template: the system text, an empty line, and the
-    question, as the tokenizer begins a text.
-    """
-    together = f"{problem.system}\n\n{problem.question}" if problem.system else problem.question
-    if not tokenizer.chat_template:
-        return np.array(tokenizer(together)["input_ids"], np.int32)
-    tools = json.loads(problem.tools) if problem.tools else None
-    name = tokenizer.name_or_path
-    chats = [problem.messages, [{"role": "user", "content": together}]]
-    for chat in chats if problem.system else chats[:1]:
-        try:
-            template, words = tokenizer.get_chat_template(), tokenizer.special_tokens_map
-            text = render(template, chat, words, tools)
-            break
-        except (TemplateFailed, ValueError) as error:
-            failed = error
-    else:
-        raise ModelError(f"the chat template of {name!r} makes no prompt: {failed}") from failed
-    named = [str(tool.get("function", tool)["name"]) for tool in tools or ()]
-    if absent := [each for each in named if each not in text]:
-        raise ModelError(
-            f"the chat template of {name!r} tells the model of no tools: its prompt lacks "
-            f"{absent[0]!r}; take a model that was trained with tools, or one without a template"
-        )
-    return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)

@@ -63,6 +63,8 @@ class Writer:
                 self.policy.spelled(c, asked(c.problem_id), most_bytes=most_bytes)
                 for c in completions
             ]
+        elif any(c.turns for c in completions):
+            completions = [replace(c, text=None) for c in completions]
         return completions
 
     def overlaps(self, round: int) -> bool:

@@ -126,18 +126,20 @@ def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: in
     yet are compared with the same estimates.
     """
     seed = derived_seed(f"{node.pace.agenda.seed}/{round}/{node.name}/on-policy/{take}")
-    policy, size = node.learner.policy, node.pace.agenda.group_size
-    generator = torch.Generator(policy.device).manual_seed(seed)
+    device, size = node.learner.policy.device, node.pace.agenda.group_size
+    generator = torch.Generator(device).manual_seed(seed)
     sampler = RandomSampler(generator, node.writer.sampling.drawing)
     problems = [node.task.problem(id) for id in problem_ids]
     requests = [RolloutRequest(problem, size) for problem in problems]
     written = node.writer.engine.generate(requests, sampler, author=node.name, progress=silent)
-    groups = []
-    for problem, at in zip(problems, range(0, len(written), size), strict=True):
-        completions, prompt_P = written[at : at + size], policy.prompt(problem)
-        rows = tuple(Row(c, prompt_P, c.token_T, policy.text(c.token_T)) for c in completions)
-        rewards = node.task.rewards([problem] * size, completions, [row.text for row in rows])
-        groups.append(Group(problem, rows, tuple(rewards)))
+    replays, groups = node.replays(), []
+    for problem in problems:
+        readings = [node.read(c, replays=replays) for c in written if c.problem_id == problem.id]
+        rows = tuple(row for row in readings if isinstance(row, Row))
+        completions, texts = [row.completion for row in rows], [row.text for row in rows]
+        rewards = node.task.rewards([problem] * len(rows), completions, texts)
+        if rows:  # an environment may have broken off all
+            groups.append(Group(problem, rows, tuple(rewards)))
     return groups
 
 

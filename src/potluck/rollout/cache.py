@@ -89,6 +89,7 @@ class TurnReader(Reader):
         # A layer with a window forgets columns by their number; the mask has the window as well.
         self._cache.layers = [DynamicLayer() for _ in self._cache.layers]
         self._mask = _padded(prompts, network.device)[1]
+        self._most = 0
 
     @staticmethod
     def require_columns(network: PreTrainedModel, longest: int) -> None:
@@ -105,6 +106,11 @@ class TurnReader(Reader):
     def step(self, token_N: Tensor, reads_N: Tensor) -> Tensor:
         """Compute logits_NV after one more token of each row that reads; the others' mean
         nothing."""
+        if self._mask.shape[1] >= self._most:
+            longest = int(self._mask.sum(dim=1).max())
+            self._most = int((1 + SPARE) * longest) + 1
+            if self._mask.shape[1] >= self._most:
+                self._pack()
         self._mask = torch.cat([self._mask, reads_N[:, None]], dim=1)
         return self._forward(token_N.unsqueeze(1))
 
@@ -127,8 +133,6 @@ class TurnReader(Reader):
             block_NS = block_WS.new_zeros(shape).index_copy(0, at_W, block_WS)
             real_NS = real_WS.new_zeros(shape).index_copy(0, at_W, real_WS)
             logits_WV = self._read(block_NS, real_NS)[at_W]
-        longest = int(self._mask.sum(dim=1).max())
-        if self._mask.shape[1] > (1 + SPARE) * longest or 2 * len(at_W) > len(self._mask):
             self._pack()
         return logits_WV
 

@@ -15,7 +15,6 @@ import numpy as np
 from potluck.episode import (
     Environment,
     EnvironmentFailed,
-    Observation,
     Step,
     Turn,
     digest_of,
@@ -91,7 +90,7 @@ class Episodes:
         one.room -= len(token_ids)
         one.token_ids.append(np.array(token_ids, np.int32))
         one.logps.append(np.array(logps, np.float32))
-        one.turns.append(turn_of(policy, one.token_ids[-1]))
+        one.turns.append(policy.turn_of(one.token_ids[-1]))
         if token_ids[-1] not in policy.stop_ids:
             self._end(episode, "length")
             return False
@@ -132,7 +131,7 @@ class Episodes:
         if answer.done or len(one.turns) == self._most_turns:
             self._end(episode, "stop" if answer.done else "turns")
             return None
-        ids = observed_ids(self._policy, answer.observations)
+        ids = self._policy.observed_ids(answer.observations)
         one.room -= len(ids)
         if self.left(episode) < 1:
             self._end(episode, "room")
@@ -162,12 +161,3 @@ class Episodes:
     def _fail(self, episode: int, error: EnvironmentFailed) -> None:
         self.failed[episode] = error
         del self._open[episode]
-
-
-def turn_of(policy: LanguageModel, token_T: np.ndarray) -> Turn:
-    return Turn(policy.text(token_T))
-
-
-def observed_ids(policy: LanguageModel, observations: Sequence[Observation]) -> np.ndarray:
-    text = "\n".join(observation.content for observation in observations)
-    return np.array(policy.tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)

@@ -10,6 +10,7 @@ from potluck.fields import ConfigError, Count, Options, Positive
 from potluck.types import Problem, Sampling
 
 if TYPE_CHECKING:
+    from potluck.episode import Environment
     from potluck.model.policy import LanguageModel
     from potluck.model.shape import Shape
     from potluck.rollout.base import Engine
@@ -42,6 +43,8 @@ class EngineSettings:
     """Completions that are written at once, at most."""
     adapter: bool = False
     """The node trains an adapter (LoRA)."""
+    environment: "Environment | None" = None
+    """Environment of the task, in which completions are episodes; None: they are single answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +121,14 @@ class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag=
 
         from potluck.rollout.hf import HFEngine
 
-        longest, dtype = settings.max_total_tokens, getattr(torch, settings.dtype)
-        return HFEngine(policy, settings.max_new_tokens, longest, dtype=dtype, rows=settings.rows)
+        return HFEngine(
+            policy,
+            settings.max_new_tokens,
+            settings.max_total_tokens,
+            dtype=getattr(torch, settings.dtype),
+            rows=settings.rows,
+            environment=settings.environment,
+        )
 
     def bytes_needed(self, writing: Writing) -> int:
         """Take the larger of reading prompts and drawing the last token, and a copy's bytes.

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import socket
 import time
 
 
@@ -119,7 +120,33 @@ class Late(Counter):
         return 0.25
 
 
-class Silent(Counter):
-    """Pays nothing: the reward is a reward function's."""
+class Calculator:
+    """Pays nothing: that is left to the data's answers, or to a reward function."""
 
-    get_reward = None
+    def reset(self, **row) -> None:
+        self.row = row
+
+    def add(self, left: int, right: int) -> int:
+        """
+        Add two numbers.
+
+        Args:
+            left: A number.
+            right: Another one.
+        """
+        return left + right
+
+
+class Caller(Count):
+    """Connects to a port of this machine."""
+
+    def step(self, text):
+        try:
+            socket.create_connection(("127.0.0.1", int(text)), timeout=10).close()
+        except OSError:
+            return "OSError", 0.0, False
+        return "connected", 0.0, False
+
+
+class NoReset:
+    """No environment at all."""

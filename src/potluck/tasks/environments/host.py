@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from potluck.episode import Turn
-from potluck.tasks.environments.kinds import KINDS, Instance, Spec, own_luck
+from potluck.tasks.environments.kinds import KINDS, Instance, Spec
 from potluck.tasks.rewards import load_function
 
 NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000
@@ -59,8 +59,7 @@ class Host:
         self._about = self._free[0].about()
 
     def _made(self) -> Instance:
-        with own_luck([]):
-            return KINDS[self._spec.kind](self._factory(), self._spec.observation_bytes)
+        return KINDS[self._spec.kind](self._factory, self._spec.observation_bytes)
 
     def answer(self, verb: str, key: int = 0, *rest: Any) -> Any:
         """Do what a line asks for; raise anything where it cannot be done."""

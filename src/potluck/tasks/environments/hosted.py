@@ -16,7 +16,7 @@ from potluck.tasks.environments.play import HostedPlay, ended
 from potluck.tasks.environments.process import Process, step_of
 from potluck.types import Problem
 
-MOST_PROCESSES = 4
+FEWEST_PROCESSES, MOST_PROCESSES = 2, 4
 MOST_KEPT = 16_384
 """Episodes that are remembered, the latest ones."""
 REPLAY_STEPS = 2
@@ -102,7 +102,7 @@ class HostedEnvironment:
 
     def open(self) -> HostedPlay:
         with self._lock:
-            count = min(available_cores(), MOST_PROCESSES)
+            count = min(max(available_cores(), FEWEST_PROCESSES), MOST_PROCESSES)
             here, self._idle = self._idle[:count], self._idle[count:]
         return HostedPlay(self, here + [self._process() for _ in range(count - len(here))])
 

@@ -17,8 +17,7 @@ import inspect
 import math
 import random
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -46,37 +45,22 @@ class Spec(msgspec.Struct, frozen=True):
     offline: bool = True
 
 
-@contextmanager
-def own_luck(luck: list[Any]) -> Iterator[None]:
-    """Give Python's and NumPy's global random numbers the state in ``luck``, if there is one; keep
-    there what they come to, and give back what they were."""
-    before = [random.getstate(), np.random.get_state()]
-    try:
-        _set_luck(luck)
-        yield
-    finally:
-        luck[:] = [random.getstate(), np.random.get_state()]
-        _set_luck(before)
-
-
-def _set_luck(luck: Sequence[Any]) -> None:
-    if luck:
-        random.setstate(luck[0])
-        np.random.set_state(luck[1])
-
-
 class Instance:
-    """An object of a user's class; one episode after another is played in it."""
+    """An object of a user's class; one episode after another is played in it. Python's and NumPy's
+    global random numbers are its own, while it is ``acting``."""
 
-    def __init__(self, made: Any, observation_bytes: int) -> None:
-        self.made, self._most_bytes = made, observation_bytes
+    acting: "Instance | None" = None
+
+    def __init__(self, factory: Callable[[], Any], observation_bytes: int) -> None:
+        self._luck: list[Any] = []
+        self._take_over()
+        self.made, self._most_bytes = factory(), observation_bytes
         self.loop = asyncio.new_event_loop()
         self.calls = self.errors = 0
         self.reward = 0.0
         self._done = False
-        self._luck: list[Any] = []
-        if not callable(getattr(made, "reset", None)):
-            raise TaskError(f"{type(made).__name__} has no method reset")
+        if not callable(getattr(self.made, "reset", None)):
+            raise TaskError(f"{type(self.made).__name__} has no method reset")
 
     def about(self) -> tuple[list[Any], bool]:
         """Return the schemas of its tools, and True if it pays."""
@@ -88,10 +72,10 @@ class Instance:
         """Reset, and take turns as long as it is not done; return what it says to each."""
         self.calls = self.errors = 0
         self.reward, self._done = 0.0, False
-        with own_luck(self._luck):
-            random.seed(seed)
-            np.random.seed(seed % 2**32)
-            said = self.settled(self.made.reset(**_named(self.made.reset, {"seed": seed, **row})))
+        self._take_over()
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        said = self.settled(self.made.reset(**_named(self.made.reset, {"seed": seed, **row})))
         steps: list[Any] = []
         for turn in turns:
             if self._done:
@@ -103,8 +87,8 @@ class Instance:
         """Take a turn; return what it says, and True if it is done."""
         if self._done:
             raise TaskError("the episode is over")
-        with own_luck(self._luck):
-            said, self._done = self.step(turn)
+        self._take_over()
+        said, self._done = self.step(turn)
         return [Observation(self._cut(text), tool) for tool, text in said], self._done
 
     def step(self, turn: Turn) -> tuple[list[tuple[str, str]], bool]:
@@ -117,8 +101,18 @@ class Instance:
     def finish(self) -> tuple[float, int, int]:
         """End the episode; return its reward, tool calls and errors. Raise TaskError for a reward
         that is no finite number."""
-        with own_luck(self._luck):
-            return _number(self.settled(self.paid())), self.calls, self.errors
+        self._take_over()
+        return _number(self.settled(self.paid())), self.calls, self.errors
+
+    def _take_over(self) -> None:
+        if (last := Instance.acting) is self:
+            return
+        if last:
+            last._luck = [random.getstate(), np.random.get_state()]
+        if self._luck:
+            random.setstate(self._luck[0])
+            np.random.set_state(self._luck[1])
+        Instance.acting = self
 
     def settled(self, value: Any) -> Any:
         """Wait for what an async function returns."""
@@ -162,12 +156,12 @@ class GameInstance(Instance):
 class ToolsInstance(Instance):
     """An environment of TRL: its methods are tools."""
 
-    def __init__(self, made: Any, observation_bytes: int) -> None:
-        super().__init__(made, observation_bytes)
-        names = [name for name, _ in inspect.getmembers(type(made), inspect.isfunction)]
+    def __init__(self, factory: Callable[[], Any], observation_bytes: int) -> None:
+        super().__init__(factory, observation_bytes)
+        names = [name for name, _ in inspect.getmembers(type(self.made), inspect.isfunction)]
         self._pays = "get_reward" in names
         self._tools: dict[str, Callable[..., Any]] = {
-            name: getattr(made, name)
+            name: getattr(self.made, name)
             for name in names
             if name not in NOT_TOOLS and not name.startswith("_")
         }

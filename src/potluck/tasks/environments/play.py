@@ -89,7 +89,11 @@ class HostedPlay:
 
     def close(self) -> None:
         for thread in self._threads:
-            thread.shutdown(cancel_futures=True)
+            thread.shutdown(wait=False, cancel_futures=True)
+        for episode in [episode for episode, asked in self._asked.items() if asked.running()]:
+            self._processes[episode % len(self._processes)].kill()
+        for thread in self._threads:
+            thread.shutdown()
         self._live.clear()
         self._asked.clear()
         self._source.give_back(self._processes)

@@ -44,7 +44,8 @@ class Process:
             return json.loads(said)
         if not said:
             self.end()
-            said = f"it took more than {self._limit_s:g} s or {self._limit_bytes / 2**30:g} GiB"
+            limits = f"{self._limit_s:g} s or {self._limit_bytes / 2**30:g} GiB"
+            said = f"it ended its process, or took more than {limits}"
         raise EnvironmentFailed(f"{self.spec.name}: {one_line(said)}")
 
     def _started(self) -> Confined:
@@ -62,6 +63,11 @@ class Process:
                 said = running.state or "its process ended before it was ready"
                 raise EnvironmentFailed(f"{self.spec.name}: {said.removeprefix('TaskError: ')}")
         return running
+
+    def kill(self) -> None:
+        """Have it end while another thread waits for it, which then hears that it ended."""
+        if running := self._running:
+            running.process.kill()
 
     def end(self) -> None:
         if self._running:

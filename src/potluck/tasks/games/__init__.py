@@ -1,0 +1,1 @@
+"""Tasks of many turns for small models: a game, and a tool."""

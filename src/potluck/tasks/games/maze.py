@@ -1,0 +1,122 @@
+"""Mazes in text: a game of 4 to 12 turns for models of a tenth of a million weights.
+
+    it says    k31x02@10es>    a key lies in row 3, column 1, the exit is at 02, one stands at 10
+    model      e
+    it says    11nw>           from 11 one can go north or west
+
+A player sees where it stands, and what it can do there: one letter is a move. Walls are seen
+beside a cell alone, and what was done before is not said again. There are two kinds of mazes:
+
+    keys       the exit opens for those that took the key: "k", where it lies
+    portals    the exit is walled off, and "o", in the portal, leads to the other side
+
+Whatever else is said costs a turn, and so does running against a wall. The exit earns 1 within
+the shortest way and SPARE turns more.
+"""
+
+import random
+from collections import deque
+from typing import Literal, NamedTuple
+from zlib import crc32
+
+Kind = Literal["keys", "portals", "any"]
+KINDS: tuple[Kind, ...] = ("keys", "portals")
+MOVES = {"n": (-1, 0), "e": (0, 1), "s": (1, 0), "w": (0, -1)}
+SPARE = 4
+"""Turns beyond the shortest way."""
+HELD_OUT = 8
+"""Of so many ways to begin, one is held out."""
+WALLED = 0.2
+"""Chance that two neighbours have a wall between them."""
+
+Cell = tuple[int, int]
+
+
+class State(NamedTuple):
+    """What a player can change."""
+
+    cell: Cell
+    has_key: bool = False
+
+
+class Plan:
+    """A maze that is drawn: walls, things, and the ways through it."""
+
+    def __init__(self, kind: Kind, size: int, generator: random.Random) -> None:
+        """Draw one, in which nothing promises that there is a way."""
+        cells = [(row, column) for row in range(size) for column in range(size)]
+        middle = size // 2
+        sides = [[c for c in cells if (c[1] < middle) == left] for left in (True, False)]
+        generator.shuffle(sides)
+        here, there = sides if kind == "portals" else (cells, cells)
+        self.kind, self.ways = kind, {cell: dict[str, Cell]() for cell in cells}
+        for cell in cells:
+            for letter, back in (("e", "w"), ("s", "n")):
+                beside = (cell[0] + MOVES[letter][0], cell[1] + MOVES[letter][1])
+                if beside not in self.ways or generator.random() < WALLED:
+                    continue
+                if (cell in here) == (beside in here):
+                    self.ways[cell][letter], self.ways[beside][back] = beside, cell
+        self.start, self.thing = generator.sample(here, 2)
+        left = [cell for cell in there if cell not in (self.start, self.thing)]
+        self.exit, self.far_portal = generator.sample(left, 2)
+
+    def options(self, state: State) -> dict[str, State]:
+        """List the moves that change something, and where each leads."""
+        options = {letter: State(to, state.has_key) for letter, to in self.ways[state.cell].items()}
+        if self.kind == "keys" and state == (self.thing, False):
+            options["k"] = State(state.cell, True)
+        if self.kind == "portals" and state.cell in (self.thing, self.far_portal):
+            options["o"] = State(self.far_portal if state.cell == self.thing else self.thing)
+        return options
+
+    def is_out(self, state: State) -> bool:
+        return state.cell == self.exit and state.has_key == (self.kind == "keys")
+
+    def shortest(self, state: State) -> str | None:
+        """Find the moves of a shortest way out; None: there is no way."""
+        ways, waiting = {state: ""}, deque([state])
+        while waiting:
+            now = waiting.popleft()
+            if self.is_out(now):
+                return ways[now]
+            for letter, then in self.options(now).items():
+                if then not in ways:
+                    ways[then] = ways[now] + letter
+                    waiting.append(then)
+        return None
+
+
+class Maze:
+    """A game: ``reset`` with a row, then a ``step`` for each turn."""
+
+    def reset(self, *, kind: Kind, size: int, held_out: bool, number: int) -> str:
+        """Draw the maze of this number, whose shortest way has ``size`` to 2 ``size`` moves. No
+        maze that is held out begins like one that is not."""
+        generator = random.Random(f"maze/{kind}/{size}/{held_out}/{number}")
+        drawn = KINDS[number % 2] if kind == "any" else kind
+        while True:
+            self.plan = Plan(drawn, size, generator)
+            self.state = State(self.plan.start)
+            way = self.plan.shortest(self.state) or ""
+            thing = "k" if drawn == "keys" else "o"
+            places = f"{thing}{_place(self.plan.thing)}x{_place(self.plan.exit)}"
+            said = f"{places}@{self._seen()}"
+            is_held_out = crc32(said.encode()) % HELD_OUT == 0
+            if size <= len(way) <= 2 * size and is_held_out == held_out:
+                self.turns_left = len(way) + SPARE
+                return said
+
+    def step(self, text: str) -> tuple[str, float, bool]:
+        """Make one move; return what is seen, the reward, and whether the game is over."""
+        self.state = self.plan.options(self.state).get(text, self.state)
+        self.turns_left -= 1
+        is_out = self.plan.is_out(self.state)
+        return self._seen(), float(is_out), is_out or not self.turns_left
+
+    def _seen(self) -> str:
+        return f"{_place(self.state.cell)}{''.join(self.plan.options(self.state))}>"
+
+
+def _place(cell: Cell) -> str:
+    return f"{cell[0]}{cell[1]}"

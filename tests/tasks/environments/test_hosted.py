@@ -1,0 +1,238 @@
+"""Environments in processes apart: two kinds, what they say and pay, and what bounds them."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from potluck.episode import EnvironmentFailed, Observation, Step, ToolCall, Turn
+from potluck.tasks.base import TaskError, environment_of
+from potluck.tasks.environments.numbered import GameOptions
+
+GAMES = Path(__file__).parent / "games.py"
+
+
+@pytest.fixture
+def made():
+    """Tasks of a class in games.py; their processes end with the test."""
+    tasks = []
+
+    def make(name, kind="game", **options):
+        options = {"problems": 8, "validation_problems": 2, **options}
+        tasks.append(GameOptions(**{kind: f"{GAMES}:{name}"}, **options).make())
+        return tasks[-1]
+
+    yield make
+    for task in tasks:
+        environment_of(task).close()
+
+
+def first(task, i=0):
+    return task.problem(f"game/train/{i}")
+
+
+def says(task, *texts, problem=None):
+    """What an environment says to each turn, played again."""
+    episode = task.environment.replay(problem or first(task), [Turn(text) for text in texts])
+    return [" ".join(o.content for o in observed) for observed in episode.observations]
+
+
+def all_answers(play, count):
+    """Answers to ``count`` turns, however long they take."""
+    answers = {}
+    while len(answers) < count:
+        answers |= dict(play.answered(60))
+    return answers
+
+
+def call(tool, **arguments):
+    return ToolCall(tool, arguments)
+
+
+def test_a_game_is_played_and_replayed_alike(made):
+    task = made("Count", parameters={"start": 3}, question="Count.", system_prompt="Be brief.")
+    problem = first(task)
+    assert (problem.question, problem.system) == ("Count.\n\nfrom 3", "Be brief.")
+    play = task.environment.open()
+    play.begin(5, problem)
+    for turn in (Turn("a"), Turn("x")):
+        play.act(5, turn)
+        (said,) = all_answers(play, 1).values()
+    assert said == Step((Observation("x5"),), done=True)
+    written = play.finish(5)
+    play.close()
+    assert (written.reward, written.done, len(written.observations)) == (2.0, True, 2)
+    assert task.environment.replay(problem, [Turn("a"), Turn("x")]) is written
+    fresh = made("Count", parameters={"start": 3}, question="Count.", system_prompt="Be brief.")
+    assert fresh.environment.replay(problem, [Turn("a"), Turn("x")]) == written
+    assert fresh.digest == task.digest
+
+
+def test_turns_behind_the_end_are_not_taken(made):
+    episode = made("Count").environment.replay(first(made("Count")), [Turn("x"), Turn("a")])
+    assert (len(episode.observations), episode.done, episode.reward) == (1, False, 1.0)
+
+
+def test_a_class_of_trl_is_played_as_it_is(made):
+    task = made("Counter", "environment", parameters={"start": 3, "goal": 5}, question="Count.")
+    problem = first(task)
+    assert problem.question == "Count. Now it is 3."
+    for name in ("increment", "wait", "which"):
+        assert f'"name": "{name}"' in problem.tools
+    assert '"step": {"type": "integer", "description": "Number to add."}' in problem.tools
+    assert '"name": "get_reward"' not in problem.tools
+    assert "hidden" not in problem.tools
+    calls = (
+        call("wait", word="later"),
+        call("increment", step=2),
+        call("increment", step=-2),
+        call("_hidden"),
+        call("increment", stride=1),
+    )
+    episode = task.environment.replay(problem, [Turn("well", calls), Turn("5")])
+    said = [(o.tool, o.content) for o in episode.observations[0]]
+    assert said[0] == ("increment", "5")
+    assert said[1] == ("increment", "{'error': 'step must be positive'}")
+    assert said[2] == ("_hidden", "{'error': 'Tool _hidden not found.'}")
+    assert "unexpected keyword argument 'stride'" in said[3][1]
+    assert said[4:] == [("wait", "later")]  # async tools are gathered behind the others
+    assert (episode.done, episode.reward) == (True, 1.0)
+    assert (episode.calls, episode.errors) == (5, 3)
+    assert episode.observations[1] == ()
+    with pytest.raises(EnvironmentFailed, match="a turn has 65 tool calls"):
+        task.environment.replay(problem, [Turn("", (call("which"),) * 65)])
+
+
+def test_a_reward_may_be_async_and_an_instance_is_reset_and_not_made_again(made):
+    task = made("Late", "environment", parameters={"goal": 5})
+    turns = [Turn("", (call("which"),)), Turn("")]
+    first_time = task.environment.replay(first(task), turns)
+    assert first_time.reward == 0.25
+    again = task.environment.replay(first(task, 1), turns)
+    assert again.observations == first_time.observations
+
+
+def test_random_numbers_of_one_instance_are_not_those_of_another(made):
+    task = made("Dice")
+    alone = [says(task, "a", "b", "c", problem=first(task, i)) for i in range(4)]
+    assert len({each[0] for each in alone}) == 4
+    play = made("Dice").environment.open()
+    for i in range(4):
+        play.begin(i, first(task, i))
+    for at, text in enumerate("abc"):
+        for i in range(4):
+            play.act(i, Turn(text))
+        said = all_answers(play, 4)
+        assert [said[i].observations[0].content for i in range(4)] == [each[at] for each in alone]
+    play.close()
+    other = made("Dice", seed=1)
+    assert first(other).question != first(task).question
+    assert other.digest != task.digest
+
+
+HARM = {
+    "hang": "took more than 1 s or 1 GiB",
+    "allocate": "took more than 1 s or 1 GiB",
+    "exit": "ended its process",
+    "nan": "a reward is nan; expected a finite number",
+    "None": r"step returned None; expected \(text, reward, done\)",
+}
+
+
+@pytest.fixture
+def harmful(made):
+    task = made("Harmful", step_s=0.5, memory_gib=1)
+    return task, first(task)
+
+
+@pytest.mark.parametrize("text", HARM)
+def test_a_hostile_episode_is_refused_and_the_next_one_replayed(harmful, text):
+    task, problem = harmful
+    for _ in range(2):  # the second time from memory
+        with pytest.raises(EnvironmentFailed, match=HARM[text]):
+            task.environment.replay(problem, [Turn("a"), Turn(text)])
+    assert says(task, "a", "x") == ["a1", "x2"]
+
+
+def test_what_a_game_raises_or_prints_is_what_it_says_at_most(harmful):
+    task, _ = harmful
+    assert says(task, "raise", "a") == ["{'error': 'no such move'}", "a1"]
+    (printed,) = says(task, "print")
+    assert len(printed) == 4096
+    assert printed.endswith("x [cut]")
+    with pytest.raises(EnvironmentFailed, match="an episode has 100000 turns; at most 16"):
+        says(task, *["a"] * 100_000)
+
+
+def test_an_episode_that_hangs_holds_up_no_other_and_those_beside_it_are_played_again(made):
+    task = made("Harmful", step_s=0.5)
+    play = task.environment.open()
+    beside = 4 * 3  # in the same process as 0, however many there are
+    for episode in (0, 1, beside):
+        play.begin(episode, first(task, episode % 8))
+        play.act(episode, Turn("a"))
+    assert len(all_answers(play, 3)) == 3
+    play.act(0, Turn("hang"))
+    play.act(1, Turn("b"))
+    answers = dict(play.answered(0.4))  # while 0 hangs, for half a second at least
+    assert 0 not in answers
+    play.act(beside, Turn("b"))
+    while len(answers) < 3:
+        answers |= dict(play.answered(60))
+    assert "took more than 0.5 s" in str(answers[0])
+    assert answers[beside] == Step((Observation("b2"),), done=False)
+    with pytest.raises(EnvironmentFailed):
+        play.finish(0)
+    assert play.finish(1).reward == play.finish(beside).reward == 2.0
+    play.close()
+
+
+def test_a_play_that_is_closed_waits_for_no_step(made):
+    task = made("Harmful", step_s=1000)
+    play = task.environment.open()
+    play.begin(0, first(task))
+    play.act(0, Turn("sleep"))
+    play.close()
+    assert says(task, "x") == ["x1"]
+
+
+def test_an_environment_that_is_nobody_elses_pays_for_what_was_played_here_alone(made):
+    task = made("Count")
+    task.environment.grade = "own"
+    play = task.environment.open()
+    play.begin(0, first(task))
+    play.act(0, Turn("x"))
+    all_answers(play, 1)
+    play.finish(0)
+    play.close()
+    assert says(task, "x") == ["x1"]
+    with pytest.raises(EnvironmentFailed, match="no such episode was played here"):
+        says(task, "a", "x")
+
+
+def test_only_an_environment_of_grade_own_reaches_the_network(made):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        task = made("Caller")
+        if says(task, port) != ["OSError"]:
+            pytest.skip("a process may not leave its network here")
+        task.environment.grade = "own"
+        play = task.environment.open()
+        play.begin(0, first(task))
+        play.act(0, Turn(port))
+        assert all_answers(play, 1)[0].observations[0].content == "connected"
+        play.close()
+
+
+def test_a_class_that_cannot_be_used_is_named_in_one_line(made):
+    for name, said in {
+        "Nothing": "'Nothing' is not there",
+        "NoReset": "NoReset has no method reset",
+    }.items():
+        with pytest.raises(TaskError, match=said) as caught:
+            made(name)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(TaskError, match=r"name one of them"):
+        made("Count", environment="a.py:B")
+    with pytest.raises(TaskError, match=r"game/train/0 cannot begin: .*KeyError: 'goal'"):
+        first(made("Counter", "environment"))
