@@ -160,9 +160,12 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     journal = Journal(config, folder, local.names, first)
     with tracked, journal, interrupts() as interrupted:
         display = Fanout((display, tracked, journal))
-        for note in prepared.notes:
-            display.show(Notice(note))
 
+        def notify(told: str) -> None:
+            display.show(Notice(told))
+
+        for note in prepared.notes:
+            notify(note)
         shown: dict[str, PhaseProgress] = {}
 
         def progress(node: str, phase: str, done: int, total: int) -> None:
@@ -178,11 +181,8 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
             agreements = agreements_of(config, task, {n: policies.get(n) for n in local.names})
             with local.meet(agreements, display, progress) as exchanges:
                 made = folder, task, learners, exchanges, progress
-                nodes = make_nodes(config, *made, sends_text=sends_text)
-                authors = make_authors(
-                    config, folder, task, exchanges, progress,
-                    lambda text: display.show(Notice(text)),
-                )  # fmt: skip
+                nodes = make_nodes(config, *made, sends_text=sends_text, notify=notify)
+                authors = make_authors(config, folder, task, exchanges, progress, notify)
                 with journal.of([*nodes, *authors]):
                     rounds = LocalRounds(
                         config, folder, nodes, authors, display, progress, interrupted
