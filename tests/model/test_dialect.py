@@ -13,7 +13,7 @@ import tiny
 import unlike
 from potluck.episode import Observation, ToolCall, Turn, text_of
 from potluck.model import ModelError
-from potluck.types import Problem
+from potluck.types import Completion, Problem
 
 CASES = int(os.environ.get("POTLUCK_TURNS", "150"))
 """Turns of each model; 10,000 take a minute or two."""
@@ -158,6 +158,21 @@ def test_a_malformed_call_is_what_the_turn_says(bad):
     }.items():
         model = dialects.model(name)
         assert model.turn_of(model._encode(text)) == Turn(text)
+
+
+def test_an_episode_goes_as_text_if_each_turn_is_said_exactly():
+    model = dialects.model("qwen")
+    turns = [Turn("Hm.", (CALL,)), Turn("4"), Turn("n")]
+    parts = [[*model.ids_of(turn), model.stop_id] for turn in turns]
+    parts[2].pop()
+    special = model.tokenizer.get_vocab()["<|im_start|>"]
+    for more, text in (([], text_of(turns)), ([special], None), (model._encode("Ѧ")[:1], None)):
+        token_T = np.int32([*parts[0], *parts[1], *parts[2], *more])
+        lengths = (len(parts[0]), len(parts[1]), len(parts[2]) + len(more))
+        written = Completion("p", "a", 0, token_T, None, "length", turns=lengths, observed=b"abcd")
+        assert model.said(written, dialects.PROBLEM) == text
+        assert model.spelled(written, dialects.PROBLEM, most_bytes=999).text == text
+    assert model.spelled(written, dialects.PROBLEM, most_bytes=9).text is None
 
 
 @pytest.mark.parametrize("name", dialects.MODELS)

@@ -148,12 +148,11 @@ class LanguageModel:
     def said(self, completion: Completion, problem: Problem) -> str | None:
         """Find the text that says exactly what a completion's ids do, but for the stop token that
         ends it; None: they have a special token, or bytes that are no whole character. Of an
-        episode the text of its turns; None if it does not spell the ids of each."""
+        episode the text of its turns, which may write a call otherwise."""
         if completion.turns:
             parts = np.split(completion.token_T, np.cumsum(completion.turns)[:-1])
-            turns = [self.turn_of(part) for part in parts]
-            bare = [part[: len(part) - (part[-1] in self.stop_ids)].tolist() for part in parts]
-            return text_of(turns) if [self.ids_of(turn) for turn in turns] == bare else None
+            turns = [turn for part in parts if (turn := self.turn_said(part)) is not None]
+            return text_of(turns) if len(turns) == len(parts) else None
         ids, prompt_P = completion.token_T.tolist(), self.prompt(problem)
         ids = ids[: len(ids) - (completion.end == "stop")]
         if self.special_ids.intersection(ids):
