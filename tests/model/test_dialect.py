@@ -7,6 +7,7 @@ from collections import Counter
 import msgspec
 import numpy as np
 import pytest
+from tokenizers import AddedToken
 
 import dialects
 import tiny
@@ -219,6 +220,29 @@ def test_a_template_that_ends_turns_by_another_token_is_named():
     other = dialects.made("gemma", dialects.GEMMA.replace("<end_of_turn>", "<eot>"))
     with pytest.raises(ModelError, match="ends an answer by none of the model's stop tokens"):
         other.require_turns(Problem("p", "What is 1+2?", "3"))
+
+
+def test_special_tokens_take_the_space_beside_them_where_they_do_in_a_prompt():
+    model = dialects.made("qwen", dialects.QWEN)
+    eager = AddedToken("<|im_end|>", special=True, rstrip=True, normalized=False)
+    model.tokenizer.add_tokens([eager])
+    model.tokenizer.backend_tokenizer.add_special_tokens([eager])
+    whole = rendered(
+        model,
+        chat(message(Turn("x")), {"role": "user", "content": "y"}),
+        add_generation_prompt=True,
+    )
+    ids = model.observed_ids([Observation("y")]).tolist()
+    assert whole[-len(ids) - 1 :] == [model.stop_id, *ids]
+
+
+def test_the_name_of_a_tool_becomes_no_special_token():
+    model = dialects.made(
+        "qwen", dialects.QWEN.replace("'\\n<tool_response>", "m.name + '\\n<tool_response>")
+    )
+    plain = specials(model, model.observed_ids([Observation("", "add")]))
+    assert specials(model, model.observed_ids([Observation("", "<|im_end|>")])) == plain
+    assert "add" in model.tokenizer.decode(model.observed_ids([Observation("", "add")]))
 
 
 def test_a_turn_that_a_tokenizer_cannot_spell_has_no_ids():

@@ -225,7 +225,9 @@ class LanguageModel:
 
     def _spell_observed(self, observations: tuple[Observation, ...]) -> np.ndarray:
         ids: list[int] = []
-        for part in self._parts(self.speech.heard(observations)):
+        first, *rest = self.speech.heard(observations)
+        # Behind the stop token, which may take the space.
+        for part in self._parts([self._decode([self.stop_id]) + first, *rest])[2:]:
             if isinstance(part, int):
                 ids.append(part)
             else:
@@ -253,7 +255,7 @@ class LanguageModel:
 
     @cached_property
     def _special(self) -> dict[str, int]:
-        return {self._decode([id]): id for id in self.special_ids}
+        return {self._decode([id]): id for id in self.special_ids | self.stop_ids}
 
     @cached_property
     def _marks(self) -> frozenset[int]:
