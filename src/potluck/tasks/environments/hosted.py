@@ -11,6 +11,7 @@ import msgspec
 
 from potluck.episode import EnvironmentFailed, Episode, Grade, Step, Turn, text_of
 from potluck.files import available_cores
+from potluck.tasks.environments.check import Checked, check
 from potluck.tasks.environments.kinds import Spec
 from potluck.tasks.environments.play import HostedPlay, ended
 from potluck.tasks.environments.process import Process, step_of
@@ -55,6 +56,8 @@ class HostedEnvironment:
         self._idle: list[Process] = []
         weakref.finalize(self, _end, self._started)
         self._grade: Grade = grade
+        self.found: Checked | None = None
+        """Reason for the grade; None: nobody has looked."""
         self._replaying = self._process(REPLAY_STEPS)
 
     @property
@@ -68,6 +71,18 @@ class HostedEnvironment:
             self._grade = grade
             self.close()
             self._replaying = self._process(REPLAY_STEPS)
+
+    @property
+    def name(self) -> str:
+        """The class, by the place of its file."""
+        return self._spec.name
+
+    def check(self, ids: Sequence[str]) -> None:
+        """Play the starts of these problems in fresh processes, and grade it by that. Raise
+        EnvironmentFailed if it cannot be played."""
+        limits = self._step_s, self._limit_bytes
+        self.found = check(self._spec, limits, [self._start(id).row for id in ids])
+        self.grade = self.found.grade
 
     def _process(self, steps: int = 1) -> Process:
         spec = msgspec.structs.replace(self._spec, offline=self._grade != "own")
