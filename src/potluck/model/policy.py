@@ -8,7 +8,7 @@ text: "<|im_end|>" in it becomes the ids of its letters, or is refused.
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -129,14 +129,14 @@ class LanguageModel:
     def encode(self, prompt_P: np.ndarray, text: str) -> list[int] | None:
         """Find the ids of a text behind a prompt; None if none decode to it. They are the
         tokenizer's own spelling of it, without special tokens."""
-        alone = self._encode(text)
-        if self._decode_behind(prompt_P, alone) == text:
-            return alone
+        spellings = self._spellings(text)
+        return next((s for s in spellings if self._decode_behind(prompt_P, s) == text), None)
+
+    def _spellings(self, text: str) -> Iterator[list[int]]:
+        yield self._encode(text)
         anchor, behind = self._encode(ANCHOR), self._encode(ANCHOR + text)
-        ids = behind[len(anchor) :]
-        if behind[: len(anchor)] == anchor and self._decode_behind(prompt_P, ids) == text:
-            return ids
-        return None
+        if behind[: len(anchor)] == anchor:
+            yield behind[len(anchor) :]
 
     def spelled(self, completion: Completion, problem: Problem, *, most_bytes: int) -> Completion:
         """Give an own completion its text, for readers with other tokenizers; with none if
@@ -230,7 +230,8 @@ class LanguageModel:
             if isinstance(part, int):
                 ids.append(part)
             else:
-                spelled = self.encode(self._anchor, part) or self._encode(part)
+                # What cannot be spelled exactly is heard nearly so.
+                spelled = self.encode(self._anchor, part) or [*self._spellings(part)][-1]
                 ids += [id for id in spelled if id not in self.special_ids]
         found = np.array(ids, np.int32)
         found.setflags(write=False)

@@ -1,6 +1,7 @@
 """An environment whose episodes are played in processes apart, when written and when replayed."""
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +55,9 @@ class HostedEnvironment:
         self._variables = variables or {}
         self._kept: OrderedDict[tuple[str, str], Episode | EnvironmentFailed] = OrderedDict()
         self._lock = threading.RLock()
+        self._started: list[Process] = []
         self._idle: list[Process] = []
+        weakref.finalize(self, _end, self._started)
         self._grade: Grade = grade
         self.found: Checked | None = None
         """Reason for the grade; None: nobody has looked."""
@@ -86,7 +89,9 @@ class HostedEnvironment:
 
     def _process(self, steps: int = 1) -> Process:
         spec = msgspec.structs.replace(self._spec, offline=self._grade != "own")
-        return Process(spec, steps * self._step_s, self._limit_bytes, self._variables)
+        made = Process(spec, steps * self._step_s, self._limit_bytes, self._variables)
+        self._started.append(made)
+        return made
 
     def about(self) -> tuple[list[dict[str, Any]], bool]:
         """Return the schemas of its tools, and True if it pays; raise EnvironmentFailed if there is
@@ -166,6 +171,10 @@ class HostedEnvironment:
     def close(self) -> None:
         """End the processes that nobody plays in; the next question starts new ones."""
         with self._lock:
-            for process in (*self._idle, self._replaying):
-                process.end()
+            _end((*self._idle, self._replaying))
             self._idle = []
+
+
+def _end(processes: Sequence[Process]) -> None:
+    for process in processes:
+        process.end()
