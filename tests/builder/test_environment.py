@@ -21,6 +21,7 @@ class Ticks:
     def step(self, text): return f"{time.time()}", 1.0, False
 """
 RECIPE = {
+    "name": "ticks",
     "task": {"name": "game", "game": "ticks.py:Ticks", "problems": 8, "validation_problems": 2},
     "problems_per_round": 2,
     "sampling": {"max_new_tokens": 8},
