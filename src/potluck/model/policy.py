@@ -214,9 +214,8 @@ class LanguageModel:
             if spelled is None or self.special_ids.intersection(spelled):
                 return None
             ids += spelled
-        read = self.turn_of(ids)
-        same = read == turn and text_of([read]) == text_of([turn])  # 1 == 1.0, but not as text
-        return ids if same and not self.stop_ids.intersection(ids) else None
+        same = self.turn_of(ids) == turn and not self.stop_ids.intersection(ids)
+        return ids if same else None
 
     def observed_ids(self, observations: Sequence[Observation]) -> np.ndarray:
         """Make int32 ids of what stands between a turn's stop token and the next turn. No special
