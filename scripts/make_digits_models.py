@@ -180,7 +180,8 @@ def supervised_loss(
 ) -> torch.Tensor:
     """Mean cross-entropy of what the model is to write, its end tokens included; prompts, what
     others say in between, and padding cost nothing."""
-    rows, wanted = ([torch.tensor(each) for each in column] for column in zip(*lessons))
+    columns = zip(*lessons, strict=True)
+    rows, wanted = ([torch.tensor(each) for each in column] for column in columns)
     pad = torch.nn.utils.rnn.pad_sequence
     logits_BTV = model(input_ids=pad(rows, batch_first=True)).logits[:, :-1]
     wanted_BT = pad(wanted, batch_first=True, padding_value=IGNORED)[:, 1:]

@@ -33,14 +33,17 @@ import torch
 from tokenizers import Tokenizer, decoders, models, processors, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
+import game_lessons as games
 import make_digits_models as school  # also sets the number of threads, before torch
 from potluck.tasks import Task
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions, is_right
+from potluck.tasks.base import environment_of
+from potluck.tasks.games.maze import MazeOptions
 from potluck.types import Problem
 from solutions import chain_solution, digits_solution
 
-Draw = Callable[[Task, random.Random], tuple[str, str]]
-"""Draws a lesson: a question and what is to be written."""
+Draw = Callable[[Task, random.Random], school.Lesson]
+"""Draws a lesson."""
 
 INDICES = (*range(8), 90, 91, *range(200, 208))
 LOWEST, HIGHEST = 0.10, 0.35
@@ -71,6 +74,7 @@ class Kind:
     tokenizer: Callable[[], PreTrainedTokenizerFast] = school.character_tokenizer
     latent: str = ""
     """Sign of the chains that it must hardly ever answer."""
+    positions: int = 128
 
 
 def sum_lesson(task: Task, generator: random.Random, *, columns: float = 1.0) -> tuple[str, str]:
@@ -172,6 +176,23 @@ KINDS |= {
     "complementary-adds-bpe": replace(KINDS["complementary-adds"], tokenizer=CHAIN_PAIRS),
     "complementary-subtracts-bpe": replace(KINDS["complementary-subtracts"], tokenizer=CHAIN_PAIRS),
 }
+MAZES = partial(school.character_tokenizer, games.MAZE_CHARACTERS)
+
+
+def maze(hidden_size: int, layers: int, own: games.Kind = "any") -> Kind:
+    """Make a kind that plays mazes, and well only those of its own kind."""
+    return Kind(
+        MazeOptions().make, lambda task, lot: games.maze_lesson(lot, own=own), hidden_size, layers,
+        steps=380, schedule_steps=400, tokenizer=MAZES, positions=games.POSITIONS,
+    )  # fmt: skip
+
+
+KINDS |= {
+    "maze-small": maze(48, 2),
+    "maze-large": maze(64, 3),
+    "maze-keys": maze(64, 2, "keys"),
+    "maze-portals": maze(64, 2, "portals"),
+}
 NAMES = {f"{kind}-{index}": kind for kind in KINDS for index in INDICES}
 
 
@@ -209,7 +230,12 @@ def taught(
     torch.manual_seed(lot.getrandbits(32))
     tokenizer = kind.tokenizer()
     model = school.untrained(
-        kind.hidden_size, kind.layers, tokenizer, initializer_range=0.1, rope_theta=100.0
+        kind.hidden_size,
+        kind.layers,
+        tokenizer,
+        initializer_range=0.1,
+        rope_theta=100.0,
+        positions=kind.positions,
     )
     return school.teach(
         name,
@@ -228,7 +254,10 @@ def sampled_reward(
     model: Qwen2ForCausalLM, task: Task, tokenizer: PreTrainedTokenizerFast
 ) -> float:
     """Mean over SAMPLES problems, one completion each, as the model writes it in training."""
-    problems = [task.problem(id) for id in random.Random(0).sample(task.ids("train"), SAMPLES)]
+    ids = random.Random(0).sample(task.ids("train"), SAMPLES)
+    if environment_of(task):
+        return games.played_reward(model, task, tokenizer, ids)
+    problems = [task.problem(id) for id in ids]
     questions = [problem.question for problem in problems]
     asked = tokenizer(questions, padding=True, padding_side="left", return_tensors="pt")
     torch.manual_seed(0)

@@ -4,6 +4,7 @@
               terse     480 12*351 9*720 9#992
 34+7-5+8=     steps     34+7=41;41-5=36;36+8=44#44
               terse     +7 41*-5 36*+8 44#44
+34+57-29=     turns     add(a=34,b=57)  91  subtract(a=91,b=29)  62  62
 
 As a program it writes solved sums for an author that reads a file (docs/authors.md), of the first
 problems to train on, in columns:
@@ -45,6 +46,18 @@ def chain_solution(problem: Problem, notation: ChainNotation) -> str:
         steps.append(long if notation == "steps" else terse)
         total = reached
     return (";" if notation == "steps" else "*").join(steps) + f"#{problem.answer}"
+
+
+def calculator_solution(question: str) -> list[str]:
+    """Return what a perfect model writes, turn by turn, and what the tools say in between."""
+    total, *numbers = map(int, re.findall(r"[+-]?\d+", question))
+    said = []
+    for number in numbers:
+        name = "add" if number > 0 else "subtract"
+        said.append(f"{name}(a={total},b={abs(number)})")
+        total += number
+        said.append(str(total))
+    return [*said, str(total)]
 
 
 def main() -> None:

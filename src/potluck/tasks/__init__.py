@@ -5,6 +5,8 @@ from typing import get_args
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
 from potluck.tasks.base import Split, Task, TaskError, TaskOptions
 from potluck.tasks.environments.numbered import GameOptions
+from potluck.tasks.games.calculator import CalculatorOptions
+from potluck.tasks.games.maze import MazeOptions
 from potluck.tasks.gsm8k import Gsm8kOptions
 from potluck.tasks.gym import ReasoningGymOptions
 from potluck.tasks.math500 import Math500Options
@@ -21,6 +23,8 @@ AnyTask = (
     | HubOptions
     | ReasoningGymOptions
     | GameOptions
+    | MazeOptions
+    | CalculatorOptions
 )
 """The tasks that a recipe can name: a new one is a file, and a member here."""
 TASKS: dict[str, type[TaskOptions]] = {

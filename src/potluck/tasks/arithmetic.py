@@ -121,7 +121,7 @@ class Digits(Arithmetic):
 
     def __init__(self, options: DigitsOptions) -> None:
         width, other_width = options.width, options.other_width
-        _require_another("digits", "width", width, other_width)
+        require_another("digits", "width", width, other_width)
         super().__init__(
             "digits", _draw_sum, width, other_width, train_problems=options.train_problems
         )
@@ -140,7 +140,7 @@ class Chain(Arithmetic):
     def __init__(self, options: ChainOptions) -> None:
         signs, other_signs = options.signs, options.other_signs
         if signs == other_signs:
-            _require_another("chain", "terms", options.terms, options.other_terms)
+            require_another("chain", "terms", options.terms, options.other_terms)
         draw, draw_other = (partial(draw_chain, signs=each) for each in (signs, other_signs))
         super().__init__("chain", draw, options.terms, options.other_terms, draw_other)
 
@@ -178,7 +178,7 @@ def _draw_sum(generator: random.Random, width: int) -> str:
     return f"{generator.randint(low, high)}+{generator.randint(low, high)}"
 
 
-def _require_another(name: str, key: str, size: int, other_size: int) -> None:
+def require_another(name: str, key: str, size: int, other_size: int) -> None:
     if size == other_size:
         raise TaskError(
             f"{name} has {key} = other_{key} = {size}; another {key} is what is out of distribution"

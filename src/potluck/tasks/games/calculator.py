@@ -12,13 +12,35 @@ nothing is called, has to be the result and nothing else.
 import random
 import re
 from collections.abc import Sequence
+from typing import Annotated
 
-from potluck.tasks.arithmetic import Arithmetic
+from msgspec import Meta
+
+from potluck.tasks.arithmetic import SPLIT_SIZES, Arithmetic, require_another
 from potluck.tasks.base import TaskError, binary_rewards
+from potluck.tasks.environments.options import PlayOptions
+from potluck.tasks.environments.task import EnvironmentTask
 from potluck.types import Completion, Problem
 
 CHAIN = re.compile(r"[1-9][0-9](?:[+-][1-9][0-9]){1,31}")
 LARGEST = 999
+
+
+class CalculatorOptions(PlayOptions, frozen=True, kw_only=True, tag_field="name", tag="calculator"):
+    """Chains of sums with a calculator to call, made up: an example of tools for small models."""
+
+    terms: Annotated[int, Meta(ge=2, le=16)] = 3
+    """Numbers of each chain, in training and validation."""
+    other_terms: Annotated[int, Meta(ge=2, le=16)] = 4
+    """Numbers of each chain out of distribution."""
+    train_problems: Annotated[int, Meta(ge=0, le=SPLIT_SIZES["train"])] = 2000
+    """Problems to train on, the first of those that are drawn; 0: all of them."""
+
+    def make(self) -> EnvironmentTask:
+        require_another("calculator", "terms", self.terms, self.other_terms)
+        chains = Chains(self.terms, self.other_terms, self.train_problems)
+        place = f"{__name__}:{Calculator.__name__}"
+        return EnvironmentTask(chains, self, "environment", place, row=lambda id: {})
 
 
 class Calculator:
@@ -63,7 +85,8 @@ class Chains(Arithmetic):
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
-        return binary_rewards((p.answer == t for p, t in zip(problems, texts)), completions)
+        right = (p.answer == text for p, text in zip(problems, texts, strict=True))
+        return binary_rewards(right, completions)
 
 
 def draw_chain(generator: random.Random, terms: int) -> str:

@@ -16,10 +16,19 @@ the shortest way and SPARE turns more.
 
 import random
 from collections import deque
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
 from zlib import crc32
 
+from msgspec import Meta
+
+from potluck.fields import Count
+from potluck.tasks.base import Split, TaskError
+from potluck.tasks.environments.kinds import EnvironmentKind
+from potluck.tasks.environments.numbered import NumberedOptions
+
 Kind = Literal["keys", "portals", "any"]
+Size = Annotated[int, Meta(ge=3, le=9)]
 KINDS: tuple[Kind, ...] = ("keys", "portals")
 MOVES = {"n": (-1, 0), "e": (0, 1), "s": (1, 0), "w": (0, -1)}
 SPARE = 4
@@ -30,6 +39,39 @@ WALLED = 0.2
 """Chance that two neighbours have a wall between them."""
 
 Cell = tuple[int, int]
+
+
+class MazeOptions(NumberedOptions, frozen=True, kw_only=True, tag_field="name", tag="maze"):
+    """Mazes of many turns, made up: a game for small models, with nothing to download."""
+
+    problems: Count = 2000
+    """Problems to train on."""
+    kind: Kind = "any"
+    """Kind of maze, in training and validation: every second one of each, or one of them."""
+    other_kind: Kind = "any"
+    """The same, out of distribution."""
+    size: Size = 4
+    """Cells of each side, in training and validation. The shortest way has as many moves, or up to
+    twice as many, and there are 4 turns more."""
+    other_size: Size = 6
+    """The same, out of distribution."""
+
+    def play(self) -> tuple[EnvironmentKind, str]:
+        return "game", f"{__name__}:{Maze.__name__}"
+
+    def columns(self, split: Split) -> Mapping[str, Any]:
+        if (self.kind, self.size) == (self.other_kind, self.other_size):
+            raise TaskError(
+                f"maze has size = other_size = {self.size} and kind = other_kind = {self.kind!r}; "
+                "one of them has to be another out of distribution"
+            )
+        if split == "out-of-distribution":
+            return {
+                "kind": self.other_kind,
+                "size": self.other_size,
+                "held_out": self.other_size == self.size,
+            }
+        return {"kind": self.kind, "size": self.size, "held_out": split == "validation"}
 
 
 class State(NamedTuple):
