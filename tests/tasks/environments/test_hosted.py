@@ -1,14 +1,17 @@
 """Environments in processes apart: two kinds, what they say and pay, and what bounds them."""
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from potluck.episode import EnvironmentFailed, Observation, Step, ToolCall, Turn
+from potluck.episode import EnvironmentFailed, Observation, Step, ToolCall, Turn, turns_in
 from potluck.tasks.base import TaskError, environment_of
 from potluck.tasks.environments.numbered import GameOptions
 
+LEAVES = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x50000000))"
 GAMES = Path(__file__).parent / "games.py"
 
 
@@ -164,6 +167,18 @@ def test_what_a_game_raises_or_prints_is_what_it_says_at_most(harmful):
         says(task, *["a"] * 100_000)
 
 
+@pytest.mark.parametrize(
+    ("levels", "is_read"), [(60, True), (66, False), (980, False), (10**5, False)]
+)
+def test_arguments_that_cannot_be_written_again_are_not_read(made, levels, is_read):
+    nested = "[" * levels + "]" * levels
+    turns = turns_in(f'[["",[["which",{{"a":{nested}}}]]]]')
+    assert (turns is not None) == is_read
+    if turns:
+        task = made("Counter", "environment", parameters={"goal": 5})
+        assert task.environment.replay(first(task), turns).errors == 1
+
+
 def test_an_episode_that_hangs_holds_up_no_other_and_those_beside_it_are_played_again(made):
     task = made("Harmful", step_s=0.5)
     play = task.environment.open()
@@ -214,8 +229,9 @@ def test_only_an_environment_of_grade_own_reaches_the_network(made):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
         task = made("Caller")
-        if says(task, port) != ["OSError"]:
+        if subprocess.run([sys.executable, "-c", LEAVES]).returncode:
             pytest.skip("a process may not leave its network here")
+        assert says(task, port) == ["OSError"]
         task.environment.grade = "own"
         play = task.environment.open()
         play.begin(0, first(task))
