@@ -44,7 +44,7 @@ class HostedEnvironment:
         *,
         max_turns: int = 16,
         step_s: float = 5.0,
-        limit_bytes: int = 2 * 2**30,
+        limit_bytes: int = 4 * 2**30,
         grade: Grade = "replay",
     ) -> None:
         """Start no process yet. ``start`` of a problem's id is where it begins."""
