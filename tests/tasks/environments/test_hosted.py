@@ -225,13 +225,15 @@ def test_an_environment_that_is_nobody_elses_pays_for_what_was_played_here_alone
         says(task, "a", "x")
 
 
-def test_only_an_environment_of_grade_own_reaches_the_network(made):
+def test_only_an_environment_of_grade_own_reaches_the_network(made, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
         task = made("Caller")
         if subprocess.run([sys.executable, "-c", LEAVES]).returncode:
             pytest.skip("a process may not leave its network here")
         assert says(task, port) == ["OSError"]
+        monkeypatch.setenv("CLIENT_PORT", port)
+        assert made("Client").environment.grade == "own"
         task.environment.grade = "own"
         play = task.environment.open()
         play.begin(0, first(task))
