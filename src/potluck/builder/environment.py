@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -28,16 +29,14 @@ def grade(task: EnvironmentTask, kept: Path | None, say: Callable[[str], None]) 
     """Give the task's environment the grade that the folder ``kept`` remembers of it; else play it,
     and grade it by that. Raise EnvironmentFailed if it cannot be played."""
     environment = task.environment
-    try:
-        before = (
-            msgspec.json.decode((kept / ENVIRONMENT).read_bytes(), type=KeptGrade) if kept else None
-        )
-    except (OSError, msgspec.MsgspecError):
-        before = None
+    before: KeptGrade | None = None
+    if kept:
+        with suppress(OSError, msgspec.MsgspecError):
+            before = msgspec.json.decode((kept / ENVIRONMENT).read_bytes(), type=KeptGrade)
     if before and before.source == _source(environment):
         environment.found, environment.grade = before.found, before.found.grade
     else:
-        say(f"{environment.name}: played several times over, to see whether it repeats")
+        say(f"{_shown(environment)}: played several times over, to see whether it repeats")
         environment.check(task.ids("train")[:MOST_ROWS])
 
 
@@ -55,7 +54,11 @@ def notes_on_environment(task: Task) -> list[str]:
     if not (isinstance(environment, HostedEnvironment) and (found := environment.found)):
         return []
     why = f": {found.why[0]}" if found.grade == "own" else ""
-    return [f"environment {environment.name}: {found}{why}", *found.warnings]
+    return [f"environment {_shown(environment)}: {found}{why}", *found.warnings]
+
+
+def _shown(environment: HostedEnvironment) -> str:
+    return environment.name.rpartition("/")[2]
 
 
 def _source(environment: HostedEnvironment) -> str:

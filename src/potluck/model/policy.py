@@ -148,12 +148,11 @@ class LanguageModel:
     def said(self, completion: Completion, problem: Problem) -> str | None:
         """Find the text that says exactly what a completion's ids do, but for the stop token that
         ends it; None: they have a special token, or bytes that are no whole character. Of an
-        episode the text of its turns; None if it does not spell the ids of each."""
+        episode the text of its turns, which may write a call otherwise."""
         if completion.turns:
             parts = np.split(completion.token_T, np.cumsum(completion.turns)[:-1])
-            turns = [self.turn_of(part) for part in parts]
-            bare = [part[: len(part) - (part[-1] in self.stop_ids)].tolist() for part in parts]
-            return text_of(turns) if [self.ids_of(turn) for turn in turns] == bare else None
+            turns = [turn for part in parts if (turn := self.turn_said(part)) is not None]
+            return text_of(turns) if len(turns) == len(parts) else None
         ids, prompt_P = completion.token_T.tolist(), self.prompt(problem)
         ids = ids[: len(ids) - (completion.end == "stop")]
         if self.special_ids.intersection(ids):
@@ -226,7 +225,9 @@ class LanguageModel:
 
     def _spell_observed(self, observations: tuple[Observation, ...]) -> np.ndarray:
         ids: list[int] = []
-        for part in self._parts(self.speech.heard(observations)):
+        first, *rest = self.speech.heard(observations)
+        # Behind the stop token, which may take the space.
+        for part in self._parts([self._decode([self.stop_id]) + first, *rest])[2:]:
             if isinstance(part, int):
                 ids.append(part)
             else:
@@ -254,7 +255,7 @@ class LanguageModel:
 
     @cached_property
     def _special(self) -> dict[str, int]:
-        return {self._decode([id]): id for id in self.special_ids}
+        return {self._decode([id]): id for id in self.special_ids | self.stop_ids}
 
     @cached_property
     def _marks(self) -> frozenset[int]:

@@ -101,6 +101,19 @@ def test_rows_reach_reset_and_reward_functions(recipe, tmp_path):
     environment_of(task).close()
 
 
+def test_a_reward_function_may_read_all_messages(recipe, tmp_path):
+    (tmp_path / "pay.py").write_text(
+        "seen = []\ndef pay(completions, **rest):\n"
+        "    return [float(len(c) > 3 and c[1] == {'role': 'tool', 'content': '3'}\n"
+        "        and c[0]['tool_calls'][0]['function']['arguments'] == {'step': 3}\n"
+        "        and c[3]['content'] == 'd') for c in completions]"
+    )
+    pay = {"function": f"{tmp_path}/pay.py:pay", "format": "messages"}
+    task = make_task(recipe([pay], environment=f"{GAMES}:Counter"), trust_code=True)
+    add = Turn("", (ToolCall("increment", {"step": 3}), ToolCall("which", {})))
+    assert earned(task, task.problem("jsonl/train/3"), add, Turn("d")) == 1.0
+
+
 def test_without_get_reward_the_answer_in_the_last_turn_is_graded(recipe, made):
     task = make_task(recipe(environment=f"{GAMES}:Calculator"), trust_code=True)
     problem = task.problem("jsonl/train/3")

@@ -18,7 +18,7 @@ from potluck.tasks.environments.process import Process, step_of
 from potluck.types import Problem
 
 FEWEST_PROCESSES, MOST_PROCESSES = 2, 4
-MOST_KEPT = 16_384
+MOST_KEPT = 8_192
 """Episodes that are remembered, the latest ones."""
 REPLAY_STEPS = 2
 """A whole episode of a peer may take as long as this many steps: not as all of its turns."""
@@ -44,15 +44,12 @@ class HostedEnvironment:
         *,
         max_turns: int = 16,
         step_s: float = 5.0,
-        limit_bytes: int = 2 * 2**30,
+        limit_bytes: int = 4 * 2**30,
         grade: Grade = "replay",
-        variables: Mapping[str, str] | None = None,
     ) -> None:
-        """Start no process yet. ``start`` of a problem's id is where it begins; ``variables`` are
-        of the processes, beside those of this one."""
+        """Start no process yet. ``start`` of a problem's id is where it begins."""
         self._spec, self._start, self.max_turns = spec, start, max_turns
         self._step_s, self._limit_bytes = step_s, limit_bytes
-        self._variables = variables or {}
         self._kept: OrderedDict[tuple[str, str], Episode | EnvironmentFailed] = OrderedDict()
         self._lock = threading.RLock()
         self._started: list[Process] = []
@@ -89,7 +86,7 @@ class HostedEnvironment:
 
     def _process(self, steps: int = 1) -> Process:
         spec = msgspec.structs.replace(self._spec, offline=self._grade != "own")
-        made = Process(spec, steps * self._step_s, self._limit_bytes, self._variables)
+        made = Process(spec, steps * self._step_s, self._limit_bytes, {})
         self._started.append(made)
         return made
 

@@ -66,7 +66,11 @@ class MazeOptions(NumberedOptions, frozen=True, kw_only=True, tag_field="name", 
                 "one of them has to be another out of distribution"
             )
         if split == "out-of-distribution":
-            return {"kind": self.other_kind, "size": self.other_size, "held_out": self.other_size == self.size}
+            return {
+                "kind": self.other_kind,
+                "size": self.other_size,
+                "held_out": self.other_size == self.size,
+            }
         return {"kind": self.kind, "size": self.size, "held_out": split == "validation"}
 
 
