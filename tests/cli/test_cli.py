@@ -174,6 +174,16 @@ def test_what_ends_a_run_is_one_line_and_an_exit_code(
 # What there is to do.
 
 
+@pytest.mark.parametrize("task", ["digits", "maze", "calculator"])
+def test_new_writes_the_recipe_of_a_task(desk, potluck_says, task):
+    assert potluck_says("new", "first.toml", "--task", task)[0] == 0
+    config = potluck.load(desk / "first.toml")
+    assert (config.name, config.task.__struct_config__.tag) == (task, task)
+    assert {node.model for node in config.node.values()} == {
+        f"builtin:{task}-small", f"builtin:{task}-large"
+    }  # fmt: skip
+
+
 def test_new_then_check_starts_nothing_and_says_what_a_run_would_cost(
     desk, potluck_says, monkeypatch
 ):

@@ -66,7 +66,11 @@ class MazeOptions(NumberedOptions, frozen=True, kw_only=True, tag_field="name", 
                 "one of them has to be another out of distribution"
             )
         if split == "out-of-distribution":
-            return {"kind": self.other_kind, "size": self.other_size, "held_out": self.other_size == self.size}
+            return {
+                "kind": self.other_kind,
+                "size": self.other_size,
+                "held_out": self.other_size == self.size,
+            }
         return {"kind": self.kind, "size": self.size, "held_out": split == "validation"}
 
 
@@ -127,6 +131,8 @@ class Plan:
 
 class Maze:
     """A game: ``reset`` with a row, then a ``step`` for each turn."""
+
+    actions = (*MOVES, "k", "o")
 
     def reset(self, *, kind: Kind, size: int, held_out: bool, number: int) -> str:
         """Draw the maze of this number, whose shortest way has ``size`` to 2 ``size`` moves. No
