@@ -10,7 +10,7 @@ A game has ``reset(problem) -> str``, which the questions of problems do not rep
 ``step(text) -> (text, reward, done)``; the reward of an episode is the sum.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from potluck.episode import EnvironmentFailed, Episode, Observation, Step, text_of
 
@@ -55,6 +55,8 @@ class Here:
         play = PlayHere(self)
         play.begin(0, problem)
         for turn in turns:
+            if play.open[0].done:  # before the last turn, which did not end it
+                return replace(play.finish(0), done=False)
             play.act(0, turn)
             ((_, answer),) = play.answered(0)
             if isinstance(answer, EnvironmentFailed):

@@ -3,12 +3,14 @@
 import ast
 import re
 import shlex
+import textwrap
 import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 import potluck
 from potluck.cli import app
@@ -124,7 +126,7 @@ def test_the_objective_of_a_page_runs(page):
         exec(compile(text, page, "exec"), {})
 
 
-@pytest.mark.parametrize("page", ["methods.md", "trl.md"])
+@pytest.mark.parametrize("page", ["methods.md", "trl.md", "environments.md"])
 def test_the_recipes_of_a_page_are_read(page):
     found = blocks(ROOT / "docs" / page, "toml")
     assert found
@@ -132,6 +134,14 @@ def test_the_recipes_of_a_page_are_read(page):
         tree = tomllib.loads(text)
         node = {"some": {"model": "builtin:digits-small"}}
         from_tree({"name": "page", "node": node} | tree)
+
+
+def test_the_game_of_the_page_is_graded_as_the_page_says(tmp_path, monkeypatch):
+    page = ROOT / "docs" / "environments.md"
+    (tmp_path / "guess.py").write_text("".join(blocks(page, "python")))
+    monkeypatch.chdir(tmp_path)
+    said = CliRunner().invoke(app, ["env", "check", "guess.py:Guess"]).output
+    assert textwrap.indent(said, "    ") in page.read_text(encoding="utf-8")
 
 
 # The methods.

@@ -88,7 +88,7 @@ MAY_IMPORT = {
         "types",
     },
     "cli": {"STARTING_RECIPE", "builder", "config", "demo", "doctor", "evaluation", "exchange"}
-    | {"launch", "node", "replay", "reports", "show.terminal", "show.web", "types"},
+    | {"launch", "node", "replay", "reports", "show.terminal", "show.web", "tasks", "types"},
     "__init__": {"builder", "config", "launch", "show.notebook", "show.terminal", "types"},
     "__main__": {"cli"},
 }

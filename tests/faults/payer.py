@@ -4,6 +4,9 @@ from pathlib import Path
 
 from openai import AsyncOpenAI  # noqa: F401  what forks this has it
 
+from episodes import Here, Walk
+from potluck.episode import Turn
+from potluck.episode import text_of as text_of_turns
 from potluck.exchange.base import PeerStatus, Status
 from potluck.files import derived_seed, write_atomically
 from potluck.node.author import Author
@@ -14,7 +17,7 @@ from potluck.rollout.texts.options import OpenAIOptions
 from potluck.schedule import Share
 from potluck.types import Problem, Sampling
 
-ROUNDS, PROBLEMS, COUNT, CONCURRENCY, LONGEST = 4, 6, 2, 3, 50
+ROUNDS, PROBLEMS, COUNT, CONCURRENCY, LONGEST, TURNS = 4, 6, 2, 3, 50, 3
 NAME = "teacher"
 
 
@@ -41,12 +44,14 @@ class Room:
         write_atomically(self.folder / f"round-{round}", texts.encode())
 
 
-def pay(url, folder, begun):
-    """Write all rounds that are not stored yet; ``begun`` is set before the first of them."""
+def pay(url, folder, begun, plays):
+    """Write all rounds that are not stored yet; ``begun`` is set before the first of them.
+    ``plays``: episodes."""
     (node := Path(folder) / NAME).mkdir(parents=True, exist_ok=True)
     settings = TextSettings(
-        node=NAME, folder=Path(folder), max_new_tokens=LONGEST, sampling=Sampling(), notify=print
-    )
+        node=NAME, folder=Path(folder), max_new_tokens=LONGEST, sampling=Sampling(), notify=print,
+        environment=Here(Walk) if plays else None,
+    )  # fmt: skip
     options = OpenAIOptions(url=url, model=NAME, concurrency=CONCURRENCY, budget_tokens=10**9)
     author = Author(
         name=NAME, pace=Together(Agenda(), NAME, 1, 0.0, 0.0), exchange=Room(node),
@@ -63,8 +68,16 @@ def problems_of(round):
     return [f"{round}{place}" for place in range(PROBLEMS)]
 
 
-def text_of(round, place, index):
+def turn_of(seed, turns):
+    """What a stand-in writes behind so many turns: the last one ends the game."""
+    return f"{seed} " + ("x" if turns == TURNS - 1 else "a")
+
+
+def text_of(round, place, index, plays):
     """The text that a stand-in writes: it repeats the question and the seed of the request."""
     of_round = derived_seed(f"{Agenda.seed}/{round}/{NAME}/write")
+    if plays:
+        seeds = [derived_seed(f"{of_round}/{place}/{index}/{at}") >> 32 for at in range(TURNS)]
+        return text_of_turns([Turn(turn_of(seed, at)) for at, seed in enumerate(seeds)])
     seed = derived_seed(f"{of_round}/{place}/0") >> 32
     return f"What is {round}{place}? {seed} {index}"

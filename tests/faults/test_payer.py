@@ -6,15 +6,18 @@ POTLUCK_SOAK=1 python -m pytest tests/faults/test_payer.py -s
 import json
 import os
 import random
+import re
 import signal
 import threading
 import time
 import urllib.request
 from collections import Counter
 
+import pytest
+
 from faults import payer
 from forked import fork_context
-from potluck.rollout.texts.openai import TOKENS_AROUND
+from potluck.rollout.texts.round import TOKENS_AROUND
 from stand_in_chat import StandInChat, stand_in_chat
 
 KILLS = 200 if os.environ.get("POTLUCK_SOAK") else 6
@@ -34,20 +37,25 @@ class Pause:
 class Billing(StandInChat):
     """Bills each request that reaches it, whether or not anybody hears the answer."""
 
-    def __init__(self):
+    def __init__(self, plays):
         super().__init__()
+        self.plays = plays
         self.models, self.stalls = [payer.NAME], Pause()
         self.bills, self.open, self.changed = [], 0, threading.Condition()
 
     def answer(self, path, body):
         if path == "/v1/chat/completions":
-            asked = len(body["messages"][0]["content"])
+            asked = sum(len(message["content"]) for message in body["messages"])
             written = random.Random(body["seed"]).randint(1, payer.LONGEST)
             self.usage = {"prompt_tokens": asked, "completion_tokens": written}
             with self.changed:
-                self.bills.append((body["seed"], (asked + written) * body["n"]))
+                self.bills.append((body["seed"], (asked + written) * body.get("n", 1)))
                 self.changed.notify_all()
-        return super().answer(path, body)
+        status, answer = super().answer(path, body)
+        if self.plays and "choices" in answer:
+            said = payer.turn_of(body["seed"], len(body["messages"]) // 2)
+            answer["choices"][0]["message"]["content"] = said
+        return status, answer
 
     def process_request(self, request, address):
         with self.changed:
@@ -86,22 +94,26 @@ def booked(folder):
     texts = [text for line in lines for text, end in line.get("choices", [])]
     costs = [line["cost"] for line in lines if "cost" in line]
     open = sum(cost.get("booked", 0) for cost in costs)
-    return sum(map(tokens, costs)), open, {int(text.split()[-2]) for text in texts}
+    return sum(map(tokens, costs)), open, {int(*re.findall(r"\d{3,}", text)) for text in texts}
 
 
-def test_books_of_a_killed_author_hold_all_that_was_billed_and_no_text_is_bought_twice(tmp_path):
+@pytest.mark.parametrize("plays", [False, True], ids=["texts", "episodes"])
+def test_books_of_a_killed_author_hold_all_that_was_billed_and_no_text_is_bought_twice(
+    tmp_path, plays
+):
     random.seed(0)
     context = fork_context("faults.payer")
     tally, kills = Counter(), 0
     while kills < KILLS:
         tally["runs"] += 1
-        with stand_in_chat(Billing) as server:
+        with stand_in_chat(lambda: Billing(plays)) as server:
             run = Run(context, server, tmp_path / f"{tally['runs']}")
             while kills < KILLS and run.lives_and_dies(tally):
                 kills += 1
             run.ends()
             tally["requests"] += len(server.bills)
-            tally["asked again"] += len(server.bills) - payer.ROUNDS * payer.PROBLEMS
+            answers = payer.TURNS * payer.COUNT if plays else 1
+            tally["asked again"] += len(server.bills) - payer.ROUNDS * payer.PROBLEMS * answers
     print(f"{kills} kills: {dict(tally)}")
     assert tally["booked >= billed"] == tally["at most by those under way"] == kills == KILLS
 
@@ -116,7 +128,7 @@ class Run:
     def start(self):
         begun = self.context.Event()
         process = self.context.Process(
-            target=payer.pay, args=(self.server.url, str(self.folder), begun)
+            target=payer.pay, args=(self.server.url, str(self.folder), begun, self.server.plays)
         )
         process.start()
         while process.exitcode is None and not begun.wait(1.0):
@@ -148,6 +160,7 @@ class Run:
         self.kept |= kept
         tally["booked >= billed"] += spent >= billed
         most = payer.COUNT * payer.LONGEST + len("What is 00?") + TOKENS_AROUND
+        most += 500 * self.server.plays  # messages as JSON
         new, self.open = open - self.open, open
         tally["at most by those under way"] += (
             spent - billed <= open * most and new <= payer.CONCURRENCY
@@ -161,7 +174,7 @@ class Run:
         assert process.exitcode == 0
         for round in range(payer.ROUNDS):
             expected = [
-                f"{id} {i} {payer.text_of(round, place, i)}"
+                f"{id} {i} {payer.text_of(round, place, i, self.server.plays)}"
                 for place, id in enumerate(payer.problems_of(round))
                 for i in range(payer.COUNT)
             ]

@@ -25,10 +25,10 @@ class CrashesAfter(Listener):
             raise Crash
 
 
-def crash(config, folder, round=0, *, resume=False):
+def crash(config, folder, round=0, *, resume=False, trust_code=False):
     """Run until the first node has learned from this round."""
     with pytest.raises(Crash):
-        run(config, folder, resume=resume, display=CrashesAfter(round))
+        run(config, folder, resume=resume, display=CrashesAfter(round), trust_code=trust_code)
 
 
 class Hears(Listener):

@@ -128,6 +128,8 @@ def test_a_node_all_of_whose_completions_are_cut_off_is_told_what_to_raise():
     assert "north: every one of its completions ran out of tokens" in line
     assert "raise [sampling] max_new_tokens" in line
     assert said(own_cut_share=0.99) == said(own_cut_share=None) == said() == []
+    ((_, _, line),) = said(own_cut_share=1.0, sources={"north": AuthorReport(turns_mean=6.0)})
+    assert "was cut off before the environment was done; raise [task] max_turns" in line
 
 
 @pytest.mark.parametrize("apart, first, lines", [

@@ -7,13 +7,14 @@ from collections import Counter
 import msgspec
 import numpy as np
 import pytest
+from tokenizers import AddedToken
 
 import dialects
 import tiny
 import unlike
 from potluck.episode import Observation, ToolCall, Turn, text_of
 from potluck.model import ModelError
-from potluck.types import Problem
+from potluck.types import Completion, Problem
 
 CASES = int(os.environ.get("POTLUCK_TURNS", "150"))
 """Turns of each model; 10,000 take a minute or two."""
@@ -160,6 +161,21 @@ def test_a_malformed_call_is_what_the_turn_says(bad):
         assert model.turn_of(model._encode(text)) == Turn(text)
 
 
+def test_an_episode_goes_as_text_if_each_turn_is_said_exactly():
+    model = dialects.model("qwen")
+    turns = [Turn("Hm.", (CALL,)), Turn("4"), Turn("n")]
+    parts = [[*model.ids_of(turn), model.stop_id] for turn in turns]
+    parts[2].pop()
+    special = model.tokenizer.get_vocab()["<|im_start|>"]
+    for more, text in (([], text_of(turns)), ([special], None), (model._encode("Ѧ")[:1], None)):
+        token_T = np.int32([*parts[0], *parts[1], *parts[2], *more])
+        lengths = (len(parts[0]), len(parts[1]), len(parts[2]) + len(more))
+        written = Completion("p", "a", 0, token_T, None, "length", turns=lengths, observed=b"abcd")
+        assert model.said(written, dialects.PROBLEM) == text
+        assert model.spelled(written, dialects.PROBLEM, most_bytes=999).text == text
+    assert model.spelled(written, dialects.PROBLEM, most_bytes=9).text is None
+
+
 @pytest.mark.parametrize("name", dialects.MODELS)
 def test_any_ids_are_a_turn(name):
     model, lot = dialects.model(name), random.Random(name)
@@ -204,6 +220,29 @@ def test_a_template_that_ends_turns_by_another_token_is_named():
     other = dialects.made("gemma", dialects.GEMMA.replace("<end_of_turn>", "<eot>"))
     with pytest.raises(ModelError, match="ends an answer by none of the model's stop tokens"):
         other.require_turns(Problem("p", "What is 1+2?", "3"))
+
+
+def test_special_tokens_take_the_space_beside_them_where_they_do_in_a_prompt():
+    model = dialects.made("qwen", dialects.QWEN)
+    eager = AddedToken("<|im_end|>", special=True, rstrip=True, normalized=False)
+    model.tokenizer.add_tokens([eager])
+    model.tokenizer.backend_tokenizer.add_special_tokens([eager])
+    whole = rendered(
+        model,
+        chat(message(Turn("x")), {"role": "user", "content": "y"}),
+        add_generation_prompt=True,
+    )
+    ids = model.observed_ids([Observation("y")]).tolist()
+    assert whole[-len(ids) - 1 :] == [model.stop_id, *ids]
+
+
+def test_the_name_of_a_tool_becomes_no_special_token():
+    model = dialects.made(
+        "qwen", dialects.QWEN.replace("'\\n<tool_response>", "m.name + '\\n<tool_response>")
+    )
+    plain = specials(model, model.observed_ids([Observation("", "add")]))
+    assert specials(model, model.observed_ids([Observation("", "<|im_end|>")])) == plain
+    assert "add" in model.tokenizer.decode(model.observed_ids([Observation("", "add")]))
 
 
 def test_a_turn_that_a_tokenizer_cannot_spell_has_no_ids():

@@ -110,8 +110,9 @@ def learn(policy, groups, objective=None, **options):
     return report, learner.seen or None
 
 
-def oracle(policy, groups, objective, *, lr=0.0, temperature=1.0):
-    """The gradient of the last of ``updates_per_round`` updates, by plain loops in float64."""
+def oracle(policy, groups, objective, *, lr=0.0, temperature=1.0, heard=lambda c: {}):
+    """The gradient of the last of ``updates_per_round`` updates, by plain loops in float64;
+    ``heard`` tells of a completion what is read before each of its tokens."""
     network = copy.deepcopy(policy.network).double()
     advantage = [a for g in groups for a in advantages_of(g, objective.advantage_scale)]
     rows = [(policy.prompt(g.problem), c) for g in groups for c in g.completions]
@@ -119,7 +120,7 @@ def oracle(policy, groups, objective, *, lr=0.0, temperature=1.0):
     start = None
     for _ in range(objective.updates_per_round):
         network.zero_grad()
-        logp = [row_logp(network, *row, temperature) for row in rows]
+        logp = [row_logp(network, *row, temperature, heard(row[1])) for row in rows]
         if start is None:
             start = [[x.item() for x in row] for row in logp]
             if objective.filter:
@@ -140,7 +141,7 @@ def oracle(policy, groups, objective, *, lr=0.0, temperature=1.0):
             advantage = paper.from_others(
                 advantage, start, own, others=objective.others, c=objective.likelihood_exponent,
                 lengths=in_bytes if objective.likelihood_unit == "byte" else None,
-                entropy=[row_entropy(network, *row, temperature) for row in rows]
+                entropy=[row_entropy(network, *row, temperature, heard(row[1])) for row in rows]
                 if objective.weight == "typicality" else None,
             )  # fmt: skip
         options = {"C": objective.weight_cap} if objective.importance == "truncated" else {}
@@ -161,7 +162,10 @@ def oracle(policy, groups, objective, *, lr=0.0, temperature=1.0):
             mine = [
                 (lp, row) for lp, row in zip(logp, rows, strict=True) if row[1].author == "north"
             ]
-            ref = [[x.item() for x in row_logp(other, *row, temperature)] for _, row in mine]
+            ref = [
+                [x.item() for x in row_logp(other, *row, temperature, heard(row[1]))]
+                for _, row in mine
+            ]
             kl = paper.distances([lp for lp, _ in mine], ref)
             total = total - objective.beta * paper.normalised(kl, **counted)
         (-total).backward()
@@ -179,21 +183,27 @@ def advantages_of(group, scale):
     return [(r - mean) / (std if scale == "std" else 1.0) for r in group.rewards]
 
 
-def row_logp(network, prompt, written, temperature):
-    """One list of 0-dim tensors: ln p of each token, by a forward pass of this row alone."""
-    ids = torch.tensor([*prompt, *written.token_T]).unsqueeze(0)
-    logits = network(input_ids=ids).logits[0, :, : tiny.VOCABULARY] / temperature
-    every = torch.log_softmax(logits, dim=1)
-    first = len(prompt)
-    return [every[first + t - 1, int(id)] for t, id in enumerate(written.token_T)]
+def row_logits(network, prompt, written, temperature, heard):
+    """The logits in the place of each token, by a forward pass of all ids before it."""
+    ids, found = [int(id) for id in prompt], []
+    for place, id in enumerate(written.token_T):
+        ids += heard.get(place, [])
+        found.append(network(input_ids=torch.tensor([ids])).logits[0, -1, : tiny.VOCABULARY])
+        ids.append(int(id))
+    return [logits / temperature for logits in found]
 
 
-def row_entropy(network, prompt, written, temperature):
+def row_logp(network, prompt, written, temperature, heard):
+    """One list of 0-dim tensors: ln p of each token."""
+    logits = row_logits(network, prompt, written, temperature, heard)
+    pairs = zip(logits, written.token_T, strict=True)
+    return [torch.log_softmax(each, dim=0)[int(id)] for each, id in pairs]
+
+
+def row_entropy(network, prompt, written, temperature, heard):
     """The learner's entropy before each token, by a sum over its vocabulary."""
-    ids = torch.tensor([*prompt, *written.token_T]).unsqueeze(0)
-    logits = network(input_ids=ids).logits[0, :, : tiny.VOCABULARY] / temperature
-    places = range(len(prompt) - 1, len(prompt) - 1 + len(written.token_T))
-    every = [torch.softmax(logits[place], dim=0).tolist() for place in places]
+    logits = row_logits(network, prompt, written, temperature, heard)
+    every = [torch.softmax(each, dim=0).tolist() for each in logits]
     return [-sum(p * math.log(p) for p in place if p) for place in every]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -67,6 +68,16 @@ def test_numbers_are_those_of_plain_loops(claims, measure):
             policy.tokenizer.decode([id]) for id in row.token_T
         ]
     assert measure in {line.measure for line in lines if line.author == OTHER}
+
+
+def test_an_episode_has_the_lengths_of_its_turns():
+    _, (group, *others), scored, policy = recorded("tis")
+    first, *rows = group.rows
+    turns = (1, len(first.token_T) - 1)
+    played = replace(first, completion=replace(first.completion, turns=turns, observed=b"12"))
+    groups = [replace(group, rows=(played, *rows)), *others]
+    lines = sample(0, groups, scored, policy, ObjectiveConfig(), me=OWN, size_bytes=PLENTY)
+    assert sorted(line.turns for line in lines)[-2:] == [(), turns]
 
 
 def whys(*args, **options):

@@ -11,6 +11,7 @@ from msgspec.structs import replace as changed
 from torch.testing import assert_close
 
 import tiny
+from node.test_learner import row_logp
 from nouns import completion, group
 from potluck.node.learning.batch import pack
 from potluck.node.learning.learner import Learner, silent
@@ -94,10 +95,8 @@ def oracle(objective, groups):
                 rows += 1
                 if reward <= mean or std == 0:
                     continue
-                ids = torch.tensor([*row.prompt_P, *row.token_T]).unsqueeze(0)
-                logits = network(input_ids=ids).logits[0, :, : tiny.VOCABULARY]
-                every, first = torch.log_softmax(logits, dim=1), len(row.prompt_P)
-                logp = [every[first + t - 1, int(id)] for t, id in enumerate(row.token_T)]
+                heard = {place: ids.tolist() for place, ids in row.observed}
+                logp = row_logp(network, row.prompt_P, row.completion, 1.0, heard)
                 mean_logp = sum(logp) / len(logp)
                 weight = math.exp(mean_logp.item()) ** objective.untrusted_exponent
                 loss = loss - weight * (reward - mean) / std * mean_logp / count

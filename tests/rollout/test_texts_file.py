@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from episodes import Here, Walk
 from potluck.config import from_tree
+from potluck.episode import ToolCall, Turn, digest_of, turns_in
 from potluck.rollout.base import RolloutError, RolloutRequest
 from potluck.rollout.texts import file as file_module
 from potluck.rollout.texts.base import BYTES_A_TOKEN, Cost, TextSettings
@@ -30,11 +32,13 @@ def line(i, *solutions, key=None):
 def author(tmp_path):
     """An author of a file of these lines, with its news as ``author.news``."""
 
-    def make(*lines, max_new_tokens=16, **options):
+    def make(*lines, max_new_tokens=16, environment=None, **options):
         path = tmp_path / "solutions.jsonl"
         path.write_bytes("\n".join(lines).encode(errors="surrogateescape"))
         news = []
-        settings = TextSettings("north", tmp_path, max_new_tokens, Sampling(), news.append)
+        settings = TextSettings(
+            "north", tmp_path, max_new_tokens, Sampling(), news.append, environment
+        )
         made = FileOptions(path=str(path), **options).open(settings)
         made.news = news
         return made
@@ -228,3 +232,68 @@ def test_the_table_is_read_without_torch_and_may_change_on_resume():
     code = "import sys, potluck.config; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert Path(made.path) == Path("a")
+
+
+# Episodes.
+
+
+def played(i, turns):
+    return json.dumps({"problem": problem(i).question, "turns": turns})
+
+
+CALL = {"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+AS_MESSAGES = [
+    {"role": "user", "content": "walk"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "content": "1"},
+    {"role": "assistant", "content": "x"},
+]
+AS_TURNS = [["", [["add", {"a": 1}]]], ["x", []]]
+
+
+@pytest.mark.parametrize("turns", [AS_TURNS, AS_MESSAGES], ids=["turns", "messages"])
+def test_an_episode_is_played_here_for_its_end_and_digests(author, turns):
+    environment = Here(Walk)
+    (got,) = write(author(played(1, turns), environment=environment), problem(1))
+    assert turns_in(got.text) == (Turn("", (ToolCall("add", {"a": 1}),)), Turn("x"))
+    assert (got.end, got.turns, len(got.token_T)) == ("stop", (0, 0), 0)
+    said = environment.replay(problem(1), turns_in(got.text)).observations
+    assert got.observed == digest_of(said[0])
+
+
+def test_an_episode_that_does_not_end_is_left_out_and_told_but_for_one_without_turns_left(author):
+    lines = played(1, [["a", []]]), played(1, [["a", []], ["b", []], ["c", []]]), played(2, [["x"]])
+    environment = Here(Walk, max_turns=3, fails={"sum/train/2": 1})
+    made = author(*lines, environment=environment)
+    (got,) = write(made, problem(1), problem(2))
+    assert (got.index, got.end, got.turns, len(got.observed)) == (0, "turns", (0, 0, 0), 4)
+    (news,) = made.news
+    assert (
+        "has solutions, of 'sum/train/1' first, that do not play to an end here; they are" in news
+    )
+
+
+BAD_TURNS = [
+    *([], "x", [1], [{}], ["a"], [["a", [], 1]], [["a", [["f", "{}"]]]], None, [["a"], {}]),
+    [{"role": "user", "content": "a"}],
+    [{"role": "assistant", "content": ""}],
+    [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}],
+]
+
+
+@pytest.mark.parametrize("turns", BAD_TURNS, ids=repr)
+def test_turns_that_are_none_are_named_with_what_was_expected(author, turns):
+    with pytest.raises(RolloutError, match=r"line 1 has .* as 'turns'; expected .*or of messages"):
+        author(played(1, turns))
+
+
+def test_a_file_has_turns_where_the_task_has_an_environment_and_only_there(author):
+    turns, text = played(1, AS_TURNS), line(1, "one")
+    for lines, environment, said in (
+        ((turns,), None, "has lines with turns; this task wants no turns"),
+        ((text,), Here(Walk), "has lines with solution; this task wants turns alone"),
+        ((text, turns), Here(Walk), "has lines with solution and turns; .*wants turns alone"),
+        ((text, turns), None, "has lines with solution and turns; .*wants no turns"),
+    ):
+        with pytest.raises(RolloutError, match=said):
+            author(*lines, environment=environment)

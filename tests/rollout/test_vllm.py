@@ -13,6 +13,8 @@ import pytest
 import torch
 
 import tiny
+from episodes import Here
+from potluck.episode import acted, turns_in
 from potluck.model import LanguageModel
 from potluck.model.loading import weights_digest
 from potluck.model.lora import add_adapter
@@ -22,6 +24,7 @@ from potluck.rollout.vllm import client as line_module
 from potluck.rollout.vllm import engine as engine_module
 from potluck.rollout.vllm.client import Address, Client
 from potluck.rollout.vllm.engine import OverlappingServerEngine, ServerEngine, require_server
+from potluck.rollout.vllm.playing import PlayingServerEngine
 from potluck.rollout.vllm.weights import WeightSync
 from potluck.types import Problem, Sampling
 from stand_in_server import Refused, stand_in
@@ -826,3 +829,86 @@ def test_at_most_so_many_problems_are_asked_for_at_once(server, engine_of):
 
     write(engine_of(concurrency=2), progress=progress)
     assert re.fullmatch(r"(0,)*(1,)*(2,)+.*", "".join(f"{n}," for n in seen))
+
+
+@pytest.fixture
+def player_of(engine_of):
+    """An engine of episodes on the same server, with further stop tokens: turns of some tokens."""
+
+    def make(environment, **options):
+        made = policy(seed=1, sharpness=1)
+        made = LanguageModel(made.network, made.tokenizer, stop=["a", "b", "c", "d", "e", "f"])
+        plain = engine_of(made, max_new_tokens=24, **options)
+        fields = {each: getattr(plain, each) for each in plain.__dataclass_fields__}
+        return PlayingServerEngine(**fields, environment=environment)
+
+    return make
+
+
+def read_of(made, written, environment):
+    """What was observed within each episode, by the game played again."""
+    observed = []
+    for c in written:
+        turns = acted(turns_in(c.text), c.end)
+        problem = next(p for p in PROBLEMS if p.id == c.problem_id)
+        said = environment.replay(problem, turns).observations[: len(c.turns) - 1]
+        places = np.cumsum(c.turns)[:-1].tolist()
+        observed.append(tuple(zip(places, map(made.observed_ids, said), strict=True)))
+    return observed
+
+
+def test_an_episode_is_a_chain_of_requests_whose_prompts_are_all_that_was_read_and_sampled(
+    server, player_of
+):
+    environment = Here(max_turns=4)
+    engine = player_of(environment)
+    written = write(engine)
+    keys = [(c.problem_id, c.index) for c in written]
+    assert keys == [(problem.id, index) for problem in PROBLEMS for index in range(3)]
+    assert {"stop", "length", "turns"} >= {c.end for c in written} >= {"length", "turns"}
+    assert len({len(c.turns) for c in written}) > 2
+    prompts = [engine.policy.prompt(next(p for p in PROBLEMS if p.id == id)) for id, _ in keys]
+    observed = read_of(engine.policy, written, environment)
+    with torch.no_grad():
+        logp_MT = engine.policy.logp(
+            prompts, [c.token_T for c in written], temperature=1.0, observed=observed
+        )
+    for c, logp_T in zip(written, logp_MT.numpy(), strict=True):
+        np.testing.assert_allclose(c.logp_T, logp_T[: len(c.token_T)], atol=2e-5)
+    asked = server.asked()
+    assert len(asked) == sum(len(c.turns) for c in written)
+    assert len({body["seed"] for body in asked}) == len(asked)
+    assert {body["n"] for body in asked} == {1}
+
+
+def test_both_engines_play_the_same_where_nothing_is_left_to_chance(player_of):
+    engine = player_of(Here())
+    limits = {"max_new_tokens": 24, "max_total_tokens": 60}
+    here = HFEngine(engine.policy, **limits, environment=Here())
+    for ours, theirs in zip(greedy(here), greedy(engine), strict=True):
+        assert ours.token_T.tolist() == theirs.token_T.tolist()
+        same = ("problem_id", "index", "end", "turns", "observed", "text")
+        assert [getattr(ours, name) for name in same] == [getattr(theirs, name) for name in same]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_turn_whose_connection_breaks_is_asked_for_anew_with_the_weights(server, player_of):
+    environment = Here()
+    engine = player_of(environment, concurrency=1)
+    server.restarts_after, server.drops = 9, 1
+    written = write(engine)
+    assert len(server.asked()) == sum(len(c.turns) for c in written) + 1
+    assert server.paths().count("/collective_rpc") == 2
+    assert engine.server_mismatch < 1e-4
+    assert len(environment.opened) == 1
+
+
+def test_a_server_with_other_weights_is_found_out_by_episodes_too(server, player_of):
+    server.stale = True
+    with pytest.raises(RolloutError, match="it has other weights"):
+        write(player_of(Here()))
+
+
+def test_a_failed_episode_is_left_out_of_a_servers_too(player_of):
+    written = write(player_of(Here(fails={"p1": 1})))
+    assert {c.problem_id for c in written} == {"p0", "p2", "p3"}

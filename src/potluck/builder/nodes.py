@@ -255,6 +255,7 @@ def make_authors(
             max_new_tokens=config.sampling.max_new_tokens,
             sampling=config.sampling.drawing,
             notify=notify,
+            environment=environment_of(task),
         )
         authors.append(
             Author(

@@ -22,7 +22,7 @@ from potluck.builder.memory import (
     own_completions,
     verdict,
 )
-from potluck.builder.prepare import Prepared, absences, pinned, planned_shape, prepare
+from potluck.builder.prepare import OWN_TASK, Prepared, absences, pinned, planned_shape, prepare
 from potluck.builder.task import code_of
 from potluck.config import AnyRecipe, RunConfig, as_config
 from potluck.config.control import controls_of
@@ -80,6 +80,8 @@ def plan_cost(config: AnyRecipe, *, trust_code: bool = False, gpu: str = "") -> 
             config, reward=(), log=replace(config.log, callback=""), objective=objective
         )
     absent = absences(config)
+    if config.task.code and not trust_code:
+        absent[OWN_TASK] = "the problems: what begins them is code, which runs with --trust-code"
     shapes = {n: planned_shape(node.model, absent) for n, node in config.learners.items()}
     place = tuple(config.node), Path("runs") / config.name
     inspection = prepare(plain, *place, trust_code=trust_code, devices=not gpu, absent=absent)

@@ -4,9 +4,9 @@ A run may be planned on another machine, where models and data are not at hand. 
 them, and ``prepare`` leaves them out; whatever else is wrong is an error all the same.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from huggingface_hub import constants, get_session, try_to_load_from_cache
 from msgspec.structs import replace
 
 from potluck.builder import checks
+from potluck.builder.environment import grade, notes_on_environment
 from potluck.builder.memory import Prompts
 from potluck.builder.objective import digests_of
 from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
@@ -65,6 +66,8 @@ def prepare(
     all_here: bool = True,
     devices: bool = True,
     absent: Mapping[str, str] = MappingProxyType({}),
+    kept: Path | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Prepared:
     """Look at everything that ``config`` names but weights and servers; raise a PotluckError of
     the kind that fits what would stop the run.
@@ -74,6 +77,8 @@ def prepare(
         all_here: whether the models of all nodes are on this machine, so that they are compared.
         devices: whether the nodes are for devices of this machine.
         absent: models and tables that are not at hand, with a line that says why.
+        kept: folder that may remember the grade of an environment; None: none does.
+        say: is told what takes a while.
     """
     require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
     mine = replace(config, node={name: config.node[name] for name in names})
@@ -83,7 +88,8 @@ def prepare(
     task, prompts = None, TYPICAL_PROMPTS
     if OWN_TASK not in absent:
         lacks = {"out_of_distribution": None} if OTHER_TASK in absent else {}
-        task = make_task(replace(config, **lacks), trust_code=trust_code)
+        own = partial(grade, kept=kept, say=say)
+        task = make_task(replace(config, **lacks), trust_code=trust_code, grade=own)
     digests = digests_of(config, trust_code=trust_code)
     if known:
         checks.require_tokenizers(seen)
@@ -104,6 +110,7 @@ def prepare(
         mean, longest = f"{prompts.mean:.0f}", prompts.longest
         unseen.append(f"the prompts: taken to have {mean} tokens, {longest} at most")
     notes = notes_on(config, task) if task and OTHER_TASK not in absent else []
+    notes += notes_on_environment(task) if task else []
     notes += checks.notes_on_trust(config, folder, names)
     notes += notes_on_authors(mine, task) if task else []
     notes += checks.notes_on_tokenizers(seen) if known else []

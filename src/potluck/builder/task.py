@@ -1,5 +1,7 @@
 """The task that a recipe describes."""
 
+from collections.abc import Callable
+
 from potluck.config import ConfigError, RunConfig
 from potluck.rollout.options import TextOptions
 from potluck.tasks import Task, TaskOptions
@@ -9,13 +11,21 @@ from potluck.tasks.rewards import HANDED, CustomRewards, Format, HashReward, Rew
 from potluck.tasks.table import Table
 
 
-def make_task(config: RunConfig, *, trust_code: bool = False) -> Task:
+def make_task(
+    config: RunConfig,
+    *,
+    trust_code: bool = False,
+    grade: Callable[[EnvironmentTask], None] = lambda task: None,
+) -> Task:
     """Build the task of ``[task]``, paid by ``[[reward]]`` where there is any (``trust_code``: its
     functions may be imported and run), with problems of ``[out_of_distribution]`` if there is one.
     Raise TaskError if its data cannot be read, or a function not imported; ConfigError if it names
-    code that is not trusted."""
+    code that is not trusted. ``grade`` gets the task of a user's environment, before others see it.
+    """
     require_trusted(config, trust_code)  # before the data, which may take minutes, is read
     base = config.task.make()
+    if config.task.code and isinstance(base, EnvironmentTask):
+        grade(base)
     task = _paid(config.task, base)
     if config.reward:
         inner = base.base if isinstance(base, EnvironmentTask) else base

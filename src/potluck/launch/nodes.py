@@ -11,6 +11,7 @@ import transformers
 from msgspec.structs import replace
 
 from potluck.builder import checks
+from potluck.builder.environment import keep_grade
 from potluck.builder.exchange import agreements_of
 from potluck.builder.nodes import make_authors, make_learners, make_nodes
 from potluck.builder.prepare import prepare
@@ -41,6 +42,7 @@ from potluck.objective.methods import reads_author_logp
 from potluck.reports.events import Display, Fanout, Notice, PhaseProgress
 from potluck.show.trackers.base import About
 from potluck.show.trackers.tracked import Tracked
+from potluck.tasks import Task
 from potluck.types import PotluckError
 
 # A run has a display of its own; a bar for each file that is loaded or saved only tears it.
@@ -131,8 +133,9 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     config, mine, folder, resume = local.config, local.mine, local.folder, local.resume
     local.check_folder()  # again: another process may have had it until now
     prepared = prepare(
-        config, local.names, folder, trust_code=local.trust_code, all_here=local.all_here
-    )
+        config, local.names, folder, trust_code=local.trust_code, all_here=local.all_here,
+        kept=local.folders[0], say=lambda text: display.show(Notice(text)),
+    )  # fmt: skip
     task = prepared.task
     assert task  # absent data is an error: no absences are named
     digests = {"digest": task.digest, **prepared.digests}
@@ -146,7 +149,7 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     sends_text = checks.sends_text(config, all_here=local.all_here)
     if not sends_text or reads_author_logp(config.objective):
         checks.require_one_stop(policies)
-    _write_recipe(local, digests)
+    _write_recipe(local, digests, task)
     # A resume removes the line of an evaluation at the end.
     over = resume and is_over(config, folder, mine.learners, first)
     if resume:
@@ -206,7 +209,7 @@ def _about_nodes(config: RunConfig, folder: Path, first: int, resume: bool) -> l
     ]
 
 
-def _write_recipe(local: LocalNodes, digests: Mapping[str, str]) -> None:
+def _write_recipe(local: LocalNodes, digests: Mapping[str, str], task: Task) -> None:
     """Take the folder for this run: without what a killed process left, and with its recipe."""
     folder = local.folder
     for each in local.folders:
@@ -215,5 +218,6 @@ def _write_recipe(local: LocalNodes, digests: Mapping[str, str]) -> None:
     recipe = sealed(as_tree(local.config))
     write_atomically(folder / "recipe.json", recipe)
     write_atomically(folder / "task.json", sealed(digests))
+    keep_grade(task, local.folders[0])
     if not local.is_whole:  # the run's is that of other nodes here, too: other keys
         write_atomically(local.folders[0] / JOINED, recipe)

@@ -8,7 +8,7 @@ text: "<|im_end|>" in it becomes the ids of its letters, or is refused.
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -129,14 +129,14 @@ class LanguageModel:
     def encode(self, prompt_P: np.ndarray, text: str) -> list[int] | None:
         """Find the ids of a text behind a prompt; None if none decode to it. They are the
         tokenizer's own spelling of it, without special tokens."""
-        alone = self._encode(text)
-        if self._decode_behind(prompt_P, alone) == text:
-            return alone
+        spellings = self._spellings(text)
+        return next((s for s in spellings if self._decode_behind(prompt_P, s) == text), None)
+
+    def _spellings(self, text: str) -> Iterator[list[int]]:
+        yield self._encode(text)
         anchor, behind = self._encode(ANCHOR), self._encode(ANCHOR + text)
-        ids = behind[len(anchor) :]
-        if behind[: len(anchor)] == anchor and self._decode_behind(prompt_P, ids) == text:
-            return ids
-        return None
+        if behind[: len(anchor)] == anchor:
+            yield behind[len(anchor) :]
 
     def spelled(self, completion: Completion, problem: Problem, *, most_bytes: int) -> Completion:
         """Give an own completion its text, for readers with other tokenizers; with none if
@@ -148,12 +148,11 @@ class LanguageModel:
     def said(self, completion: Completion, problem: Problem) -> str | None:
         """Find the text that says exactly what a completion's ids do, but for the stop token that
         ends it; None: they have a special token, or bytes that are no whole character. Of an
-        episode the text of its turns; None if it does not spell the ids of each."""
+        episode the text of its turns, which may write a call otherwise."""
         if completion.turns:
             parts = np.split(completion.token_T, np.cumsum(completion.turns)[:-1])
-            turns = [self.turn_of(part) for part in parts]
-            bare = [part[: len(part) - (part[-1] in self.stop_ids)].tolist() for part in parts]
-            return text_of(turns) if [self.ids_of(turn) for turn in turns] == bare else None
+            turns = [turn for part in parts if (turn := self.turn_said(part)) is not None]
+            return text_of(turns) if len(turns) == len(parts) else None
         ids, prompt_P = completion.token_T.tolist(), self.prompt(problem)
         ids = ids[: len(ids) - (completion.end == "stop")]
         if self.special_ids.intersection(ids):
@@ -226,11 +225,14 @@ class LanguageModel:
 
     def _spell_observed(self, observations: tuple[Observation, ...]) -> np.ndarray:
         ids: list[int] = []
-        for part in self._parts(self.speech.heard(observations)):
+        first, *rest = self.speech.heard(observations)
+        # Behind the stop token, which may take the space.
+        for part in self._parts([self._decode([self.stop_id]) + first, *rest])[2:]:
             if isinstance(part, int):
                 ids.append(part)
             else:
-                spelled = self.encode(self._anchor, part) or self._encode(part)
+                # What cannot be spelled exactly is heard nearly so.
+                spelled = self.encode(self._anchor, part) or [*self._spellings(part)][-1]
                 ids += [id for id in spelled if id not in self.special_ids]
         found = np.array(ids, np.int32)
         found.setflags(write=False)
@@ -253,7 +255,7 @@ class LanguageModel:
 
     @cached_property
     def _special(self) -> dict[str, int]:
-        return {self._decode([id]): id for id in self.special_ids}
+        return {self._decode([id]): id for id in self.special_ids | self.stop_ids}
 
     @cached_property
     def _marks(self) -> frozenset[int]:

@@ -150,12 +150,11 @@ def _played(
     if isinstance(episode, str):
         return episode
     observed = observed_by(model, completion.turns, episode)
-    token_T = completion.token_T
-    if len(token_T) + sum(len(ids) for _, ids in observed) > room:
+    if len(completion.token_T) + sum(len(ids) for _, ids in observed) > room:
         return "too long"
     text = "\n".join(turn.content for turn in turns)
     written = replace(completion, text=text_of(turns))
-    return Row(written, model.prompt(problem), token_T, text, observed)
+    return Row(written, model.prompt(problem), written.token_T, text, observed)
 
 
 def readable_rows(

@@ -148,6 +148,8 @@ def on_policy_gradient(learner: Learner, groups: Sequence[Group]) -> Direction |
 
     Moves neither the weights nor the optimiser's state. None where no completion has an advantage.
     """
+    if not groups:
+        return None
     plain = changed(learner.objective, **METHODS["nois"].fields, own_success_weight=1.0)
     batch = pack(groups, scale=plain.advantage_scale)
     if not batch.advantage_B.any():

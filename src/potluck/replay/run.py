@@ -25,7 +25,7 @@ from potluck.replay.measure import replay_node
 from potluck.replay.plan import ReplayError, ReplayPlan, ReplayRow
 from potluck.rollout.options import HFOptions
 from potluck.tasks import Task
-from potluck.types import NonFiniteError
+from potluck.types import Completion, NonFiniteError
 
 LOOKED_AT = 32
 """Completions by which a model is recognised."""
@@ -72,8 +72,8 @@ class RecordedExchange:
         in its first round, or sent no log-probabilities, nothing can be compared.
         """
         came = self.finish(first := self.rounds[0], Received()).completions
-        own = [c for c in came if c.author == self.node and c.logp_T is not None][:LOOKED_AT]
-        if not own:
+        own = [_first_turn(c) for c in came if c.author == self.node and c.logp_T is not None]
+        if not (own := own[:LOOKED_AT]):
             return
         prompts = [learner.policy.prompt(task.problem(c.problem_id)) for c in own]
         apart = learner.policy.logp_gap(prompts, own, temperature=learner.temperature)
@@ -84,6 +84,15 @@ class RecordedExchange:
                 f"{first} of {self.run}: it differs by {apart:.3g} nats a token in the mean, at "
                 f"most {allowed:g} was expected; bring that model back"
             )
+
+
+def _first_turn(completion: Completion) -> Completion:
+    """Cut an episode behind its first turn, which is read without an environment."""
+    c, logp_T = completion, completion.logp_T
+    if not c.turns or logp_T is None:
+        return c
+    only = slice(c.turns[0])
+    return Completion(c.problem_id, c.author, c.index, c.token_T[only], logp_T[only], "length")
 
 
 def replay(

@@ -81,10 +81,14 @@ class Doubts:
     def _of_round(self, report: RoundReport) -> Found:
         me = self._me
         if report.own_cut_share == 1:
+            what = "completions ran out of tokens before it ended, so each scores at most 0"
+            keys = "[sampling] max_new_tokens (or max_total_tokens)"
+            if (own := report.sources.get(me)) and own.turns_mean:
+                what = "episodes was cut off before the environment was done"
+                keys = "[task] max_turns, [sampling] max_new_tokens or max_total_tokens"
             line = (
-                f"{me}: every one of its completions ran out of tokens before it ended, so each "
-                f"scores at most 0; raise [sampling] max_new_tokens (or max_total_tokens), or "
-                f"see in completions.jsonl why it does not stop"
+                f"{me}: every one of its {what}; raise {keys}, or see in completions.jsonl why it "
+                f"does not stop"
             )
             yield me, "own_cut_share", line
         apart, first = report.server_apart, report.server_apart_first

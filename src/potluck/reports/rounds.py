@@ -151,27 +151,27 @@ class AuthorReport:
     ] = None
     turns_mean: Annotated[
         Number,
-        Stat("Turns an episode", "count", row="turns", format="z.1f"),
-        "Mean number of turns of its episodes. Measured, as what follows, with an environment.",
+        Stat("Turns an episode", "count", "Episodes", row="turns", format="z.1f"),
+        "Mean number of turns of its episodes.",
     ] = None
     calls_mean: Annotated[
         Number,
-        Stat("Tool calls an episode", "count", row="calls", format="z.1f"),
+        Stat("Tool calls an episode", "count", "Episodes", row="calls", format="z.1f"),
         "Mean number of tool calls of its episodes.",
     ] = None
     call_error_share: Annotated[
         Number,
-        Stat("Tool calls that failed", "share", row="failed", format="z.0%"),
+        Stat("Tool calls that failed", "share", "Episodes", row="failed", format="z.0%"),
         "Share of these calls that raised an error, or named no tool.",
     ] = None
     cut_share: Annotated[
         Number,
-        Stat("Episodes cut off", "share", row="cut", format="z.0%"),
+        Stat("Episodes cut off", "share", "Episodes", row="cut", format="z.0%"),
         "Share of its episodes that ran out of turns or of tokens before they were over.",
     ] = None
     replay_refused_share: Annotated[
         Number,
-        Stat("Refused by replay", "share", row="refused", format="z.0%"),
+        Stat("Refused by replay", "share", "Episodes", row="refused", format="z.0%"),
         "Share of its episodes that did not go here as it said. Far above 0: a liar, or an "
         "environment that does not repeat.",
     ] = None

@@ -14,8 +14,8 @@ from typing import Literal, get_type_hints
 Number = float | None
 """A number of a report; None: it was not measured."""
 Unit = Literal["share", "nats", "count", "seconds", "bytes", "number"]
-Section = Literal["Results", "Training", "Time", "Network"]
-SECTIONS: tuple[Section, ...] = ("Results", "Training", "Time", "Network")
+Section = Literal["Results", "Training", "Episodes", "Time", "Network"]
+SECTIONS: tuple[Section, ...] = ("Results", "Training", "Episodes", "Time", "Network")
 PHASES = ("write", "learn", "wait", "exchange")
 """Phases of a round that its ``seconds`` name."""
 
@@ -28,7 +28,8 @@ class Stat:
     """Name on the page; empty: the page does not show it."""
     unit: Unit = "number"
     group: Section = "Training"
-    """Heading above the curve of a round's number."""
+    """Heading above the curve of a round's number; an author's of "Episodes" have a table of their
+    own in ``potluck show``."""
     format: str = ""
     """Format of its value in the tables of ``potluck show``; empty: it is in none."""
     row: str = ""

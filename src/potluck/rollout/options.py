@@ -1,8 +1,9 @@
 """The tables [node.NAME.engine]: what an engine tells of itself before torch is loaded."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -181,6 +182,7 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
 
     def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
         from potluck.rollout.vllm.engine import OverlappingServerEngine, ServerEngine
+        from potluck.rollout.vllm.playing import PlayingServerEngine
         from potluck.rollout.vllm.weights import WeightSync
 
         weight_sync = WeightSync(
@@ -189,7 +191,15 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
             adapter=self.model if settings.adapter else "",
             sleeps=self.sleeps,
         )
+        if settings.environment and self.overlap:
+            raise ConfigError(
+                f"[node.{settings.node}.engine] overlap = true, but what plays in an environment "
+                f"cannot be begun while the node learns; drop it"
+            )
+        engine: Callable[..., ServerEngine]
         engine = OverlappingServerEngine if self.overlap else ServerEngine
+        if settings.environment:
+            engine = partial(PlayingServerEngine, environment=settings.environment)
         return engine(
             policy,
             self._address(),

@@ -33,6 +33,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from potluck.episode import Environment, acted, transcript, turns_in
 from potluck.fields import Options
 from potluck.tasks.base import DerivedTask, Graded, Split, Task, TaskError
 from potluck.types import Completion, Problem
@@ -179,7 +180,8 @@ class CustomRewards(DerivedTask):
             if reward.function is None:
                 values = self._task.rewards(problems, completions, texts)
             else:
-                given = _given(problems, completions, texts, reward.format, self._columns)
+                form, columns = reward.format, self._columns
+                given = _given(problems, completions, texts, form, columns, self.environment)
                 values = _called(reward, reward.function, given, len(texts))
             parts[name] = values
             totals = [t + reward.weight * value for t, value in zip(totals, values, strict=True)]
@@ -221,6 +223,7 @@ def _given(
     texts: Sequence[str],
     format: Format,
     columns: ColumnsOf,
+    environment: Environment | None = None,
 ) -> dict[str, Any]:
     """Collect the keywords that TRL passes. A column that a row does not have is None there."""
     rows = [columns(problem) for problem in problems]
@@ -230,12 +233,28 @@ def _given(
         **{name: [row.get(name) for row in rows] for name in names},
         "prompts": [p.messages if as_messages else p.question for p in problems],
         "completions": [
-            [{"role": "assistant", "content": text}] if as_messages else text for text in texts
+            _messages(*written, environment) if as_messages else written[2]
+            for written in zip(problems, completions, texts, strict=False)
         ],
         "completion_ids": [completion.token_T.tolist() for completion in completions],
         "log_extra": lambda name, value: None,
         "log_metric": lambda name, value: None,
     }
+
+
+def _messages(
+    problem: Problem, completion: Completion, text: str, environment: Environment | None
+) -> list[dict[str, Any]]:
+    """Write a completion as messages, those of an environment among them."""
+    turns = turns_in(completion.text or "") if completion.turns else None
+    if environment is None or turns is None:
+        return [{"role": "assistant", "content": text}]
+    episode = environment.replay(problem, acted(turns, completion.end))
+    messages = [dict(message) for message in transcript(turns, episode)]
+    for message in messages:
+        if calls := message.pop("calls", None):
+            message["tool_calls"] = [{"type": "function", "function": call} for call in calls]
+    return messages
 
 
 def _called(

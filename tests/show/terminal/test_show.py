@@ -123,6 +123,17 @@ def test_only_the_columns_that_are_shown_are_explained(tmp_path):
     assert "\nworth: Gain" in text
 
 
+def test_numbers_of_episodes_have_a_table_of_their_own(tmp_path):
+    assert "turns" not in shown(make_run(tmp_path / "run", "small", rounds=[metrics(0)]))
+    played = {"turns_mean": 5.25, "calls_mean": 3.5, "call_error_share": 0.12, "cut_share": 0.25}
+    sources = {"small": source(**played, replay_refused_share=0.5), "large": source()}
+    path = make_run(tmp_path / "other", "small", rounds=[metrics(0, sources=sources)])
+    lines = [line.split() for line in shown(path).splitlines()]
+    at = lines.index(["node", "author", "turns", "calls", "failed", "cut", "refused"])
+    assert lines[at + 1] == ["small", "small", "5.2", "3.5", "12%", "25%", "50%"]
+    assert lines[at + 2] == ["small", "large", "-", "-", "-", "-", "-"]
+
+
 def test_each_author_has_a_right_and_a_wrong_answer_of_the_last_round(tmp_path):
     completions = [
         written(round=2, text="old"),

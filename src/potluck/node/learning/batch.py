@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from potluck.objective.trust import advantages_by_trust
-from potluck.types import Completion, Group, Observed
+from potluck.types import Completion, Group, Observed, Row
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +31,8 @@ class Batch:
     advantage_B: Tensor
     mask_BT: Tensor
     bytes_B: Tensor
-    """Bytes of each completion's text in UTF-8, special tokens left out; 1 at least."""
+    """Bytes of each completion's text in UTF-8, special tokens left out; 1 at least. Of an episode
+    those of its turns as they travel, tool calls included."""
     trusted_B: Tensor
     """True in rows whose author is trusted: see ``objective/trust.py``."""
     reward_B: Tensor
@@ -152,7 +153,7 @@ def pack(
         ),
         advantage_B=torch.cat(advantages),
         mask_BT=torch.arange(int(length_B.max())) < length_B.unsqueeze(1),
-        bytes_B=torch.tensor([max(1, len(row.text.encode())) for row in rows]),
+        bytes_B=torch.tensor([max(1, len(_as_sent(row).encode())) for row in rows]),
         trusted_B=torch.cat(trusted),
         reward_B=torch.tensor([reward for group in groups for reward in group.rewards]),
         group_B=torch.tensor([at for at, group in enumerate(groups) for _ in group.rows]),
@@ -161,3 +162,7 @@ def pack(
         rows_counted=int(counted_B.sum()),
         tokens_counted=int(length_B[counted_B].sum()),
     )
+
+
+def _as_sent(row: Row) -> str:
+    return (row.completion.text or "") if row.completion.turns else row.text

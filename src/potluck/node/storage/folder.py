@@ -18,6 +18,9 @@ from potluck.types import RunFolderError
 
 JOINED = "join.json"
 """In a node's folder: the recipe that it joined with, its own key and addresses included."""
+ENVIRONMENT = "environment.json"
+"""In a run's folder, or in that of a node with a process of its own: how its environment was
+found to be (``tasks/environments/check.py``)."""
 LOCK = ".lock"
 """Name of the file in a folder whose lock a process holds while it writes there."""
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
@@ -33,7 +36,8 @@ def has_no_round(folder: Path) -> bool:
         return False
     lost = ("checkpoints/*", "metrics.jsonl", "cost.json")
     done = [each for name in nodes for its in lost for each in (folder / name).glob(its)]
-    return not done and there <= {*nodes, "recipe.json", "task.json", LOCAL_SWARM, LOCK}
+    of_all = ("recipe.json", "task.json", ENVIRONMENT, LOCAL_SWARM, LOCK)
+    return not done and there <= {*nodes, *of_all}
 
 
 def require_free(folder: Path, resume: bool) -> None:
@@ -54,7 +58,7 @@ def is_taken(folder: Path) -> bool:
     nothing left."""
     if not folder.is_dir():
         return folder.exists()
-    free = (LOCK, JOINED, LOCAL_SWARM)
+    free = (LOCK, JOINED, ENVIRONMENT, LOCAL_SWARM)
     return any(each.name not in free and is_taken(each) for each in folder.iterdir())
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from potluck.episode import Environment
 from potluck.rollout.base import Progress, Requests
 from potluck.types import LONE_SURROGATE, Completion, Sampling
 
@@ -56,6 +57,8 @@ class TextSettings:
     sampling: Sampling
     notify: Callable[[str], None]
     """Function for news that a person may want to know: a budget that is spent."""
+    environment: Environment | None = None
+    """Environment of the task; with one, episodes are written in it."""
 
 
 class TextEngine(Protocol):

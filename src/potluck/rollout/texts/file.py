@@ -1,23 +1,30 @@
 """Solutions from a file of JSON lines: those of people, of a data set, of another run.
 
 {"problem": "What is 9 + 9?", "solution": "Nine and nine are <answer>18</answer>"}
+{"problem": "maze/17", "turns": [["north", []], ["east", []]]}
 """
 
 import reprlib
 from codecs import BOM_UTF8
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 
+from potluck.episode import EnvironmentFailed, Turn, digest_of, text_of, turns_in
 from potluck.files import derived_seed
 from potluck.rollout.base import Progress, Requests, RolloutError
 from potluck.rollout.texts.base import NO_TOKENS, TextSettings, Written, can_be_read
-from potluck.types import Completion, Problem
+from potluck.rollout.texts.messages import turn_in
+from potluck.types import Completion, End, Problem
 
 LONGEST_LINE_BYTES = 2**20
+TURNS = "turns"
+"""Key of an episode, in place of the key of a solution."""
 MOST_BYTES = 2**28
 """Size of a file: all of it is held in memory, as objects of five times its size."""
 
@@ -30,6 +37,8 @@ class SolutionFile:
         ``problem`` and ``solution`` are the keys of a line."""
         require_file(path)
         self.path = path
+        self.kinds: set[str] = set()
+        """Keys of what its lines hold: that of solutions, or TURNS."""
         self._texts: list[list[str]] = []
         self._lines: dict[str, list[int]] = {}
         try:
@@ -38,7 +47,8 @@ class SolutionFile:
                 for number, raw in enumerate(lines, start=1):
                     if raw.removeprefix(BOM_UTF8).strip() or len(raw) > LONGEST_LINE_BYTES:
                         where = f"{path}, line {number}"
-                        key, texts = _read_line(raw, where, problem, solution)
+                        key, kind, texts = _read_line(raw, where, problem, solution)
+                        self.kinds.add(kind)
                         self._lines.setdefault(key, []).append(len(self._texts))
                         self._texts.append(texts)
                     if source.tell() > MOST_BYTES:
@@ -68,10 +78,15 @@ class SolutionFile:
 
 class FileEngine:
     """An author that gives the solutions of a file; others in other rounds, where a problem has
-    more of them than are asked for."""
+    more of them than are asked for. Episodes are played here, for their ends and digests."""
 
     def __init__(self, file: SolutionFile, settings: TextSettings) -> None:
-        self.file, self._settings, self._told = file, settings, False
+        self.file, self._settings = file, settings
+        self._told: set[str] = set()
+        if (file.kinds == {TURNS}) != bool(settings.environment) or len(file.kinds) > 1:
+            wanted = "turns alone" if settings.environment else "no turns, as it has no environment"
+            found = " and ".join(sorted(file.kinds))
+            raise RolloutError(f"{file.path} has lines with {found}; this task wants {wanted}")
 
     def write(self, requests: Requests, *, author: str, seed: int, progress: Progress) -> Written:
         written: list[Completion] = []
@@ -81,19 +96,37 @@ class FileEngine:
             random = Random(derived_seed(f"{seed}/{problem.id}"))
             texts = self.file.solutions(problem, request.count, random)
             usable = [t for t in texts if can_be_read(t, self._settings.max_new_tokens)]
-            if len(usable) < len(texts) and not self._told:
-                self._told = True
-                self._settings.notify(
-                    f"{self.file.path} has solutions, of {problem.id!r} first, longer than "
-                    f"{self._settings.max_new_tokens} tokens can be; they are left out"
-                )
+            if len(usable) < len(texts):
+                longest = self._settings.max_new_tokens
+                self._tell_once(problem, f"longer than {longest} tokens can be")
             drawn = sorted(random.sample(range(len(usable)), min(request.count, len(usable))))
+            ended = [(text, self._end(problem, text)) for text in map(usable.__getitem__, drawn)]
+            ends = [(text, *end) for text, end in ended if end]
             written += [
-                Completion(problem.id, author, i, NO_TOKENS, None, "stop", usable[place])
-                for i, place in enumerate(drawn)
+                Completion(problem.id, author, i, NO_TOKENS, None, end, text, b"", turns, observed)
+                for i, (text, end, turns, observed) in enumerate(ends)
             ]
             progress(len(written), total)
         return Written(tuple(written))
+
+    def _end(self, problem: Problem, text: str) -> tuple[End, tuple[int, ...], bytes] | None:
+        """Tell the end, turns and digests of a solution; None: an episode that does not end."""
+        if not (environment := self._settings.environment):
+            return "stop", (), b""
+        with suppress(EnvironmentFailed):
+            turns = turns_in(text) or ()
+            episode = environment.replay(problem, turns)
+            if episode.done or len(turns) == len(episode.observations) == environment.max_turns:
+                observed = b"".join(map(digest_of, episode.observations[: len(turns) - 1]))
+                return "stop" if episode.done else "turns", (0,) * len(turns), observed
+        self._tell_once(problem, "that do not play to an end here")
+        return None
+
+    def _tell_once(self, problem: Problem, what: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            first = f"{self.file.path} has solutions, of {problem.id!r} first, {what}"
+            self._settings.notify(f"{first}; they are left out")
 
 
 def require_file(path: Path) -> None:
@@ -104,8 +137,9 @@ def require_file(path: Path) -> None:
         )
 
 
-def _read_line(raw: bytes, where: str, problem: str, solution: str) -> tuple[str, list[str]]:
-    """Read the line's problem and its solutions; raise RolloutError if it has none."""
+def _read_line(raw: bytes, where: str, problem: str, solution: str) -> tuple[str, str, list[str]]:
+    """Read the line's problem, the key of its solutions, and these; raise RolloutError if it has
+    none."""
     if len(raw) > LONGEST_LINE_BYTES:
         raise RolloutError(
             f"{where} has more than {LONGEST_LINE_BYTES} bytes; expected one problem a line"
@@ -119,6 +153,11 @@ def _read_line(raw: bytes, where: str, problem: str, solution: str) -> tuple[str
     except (ValueError, RecursionError) as error:
         found = reprlib.repr(raw.decode(errors="replace").strip())
         raise RolloutError(f"{where} is {found}, which is not JSON ({error}); {wanted}") from None
+    if isinstance(row, dict) and solution not in row and TURNS in row:
+        if (text := _text_of(row[TURNS])) is None:
+            wanted = f'expected {{"{problem}": a text, "{TURNS}": a list of turns or of messages}}'
+            raise RolloutError(f"{where} has {reprlib.repr(row[TURNS])} as {TURNS!r}; {wanted}")
+        row[TURNS], solution = text, TURNS
     for key in (problem, solution):
         if not isinstance(row, dict) or key not in row:
             way_out = f"{wanted}; name other keys in [node.NAME.engine] problem and solution"
@@ -127,4 +166,20 @@ def _read_line(raw: bytes, where: str, problem: str, solution: str) -> tuple[str
     for key, values in ((problem, [row[problem]]), (solution, texts)):
         if not values or not all(isinstance(v, str) and v.strip() for v in values):
             raise RolloutError(f"{where} has {reprlib.repr(row[key])} as {key!r}; {wanted}")
-    return row[problem].strip(), texts
+    return row[problem].strip(), solution, texts
+
+
+def _text_of(turns: Any) -> str | None:
+    """Write turns as text, given as ``episode.text_of`` lists them or as messages, of which those
+    of others are left out; None if they are neither."""
+    made: list[Turn | None]
+    try:
+        made = [*msgspec.convert(turns, list[Turn])]
+    except msgspec.ValidationError:
+        try:
+            messages = msgspec.convert(turns, list[dict[str, Any]])
+        except msgspec.ValidationError:
+            return None
+        made = [turn_in(each) for each in messages if each.get("role") == "assistant"]
+    text = text_of([turn for turn in made if turn])
+    return text if all(made) and turns_in(text) else None

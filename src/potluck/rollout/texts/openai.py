@@ -1,36 +1,20 @@
-"""Texts of a model behind an OpenAI-compatible endpoint, which may tell no log-probabilities.
+"""An author that asks a model behind an OpenAI-compatible endpoint, which may tell no
+log-probabilities.
 
-A round's requests share an event loop in a thread of its own: a notebook runs one already in the
-main thread, and only a loop can break off what is under way.
+A round's requests are in a thread of their own: a notebook runs an event loop already in the main
+thread.
 """
 
 import asyncio
-import threading
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
-from potluck.files import derived_seed
 from potluck.rollout.base import TICK_S, Progress, Requests
-from potluck.rollout.texts.base import BYTES_A_TOKEN, NO_TOKENS, Cost, TextSettings, Written
-from potluck.rollout.texts.books import Booking, Books, Choices
-from potluck.rollout.texts.endpoint import (
-    ChatEndpoint,
-    ChatRequest,
-    Dialect,
-    Refused,
-    Unavailable,
-    read_answer,
-)
-from potluck.types import Completion, End
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
-
-TOKENS_AROUND = 100
-"""Most tokens that a server is assumed to put around a question: its template's, its own prompt."""
-BYTES_AROUND, BYTES_A_BYTE = 2**16, 12
-"""Longest answer: JSON escapes a byte as 6, and a text may come with its hidden reasoning."""
+from potluck.rollout.texts.base import Cost, TextSettings, Written
+from potluck.rollout.texts.books import Books
+from potluck.rollout.texts.endpoint import ChatEndpoint, Dialect
+from potluck.rollout.texts.episodes import EpisodeRound
+from potluck.rollout.texts.round import TextRound
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +50,10 @@ class OpenAIEngine:
         total = sum(request.count for request in requests)
         if not requests:
             return Written(())
-        before, work = self.books.spent, _Round(self, requests, seed)
+        before, environment = self.books.spent, self.settings.environment
+        work = TextRound(self, requests, seed)
+        if environment:
+            work = EpisodeRound(self, requests, seed, environment)
         try:
             self._ask_all(work, progress, total)
         except BaseException:
@@ -80,7 +67,7 @@ class OpenAIEngine:
         self._tell(work)
         return Written(tuple(work.completions(author)), self.books.spent - before)
 
-    def _ask_all(self, work: "_Round", progress: Progress, total: int) -> None:
+    def _ask_all(self, work: TextRound, progress: Progress, total: int) -> None:
         with ThreadPoolExecutor(1) as pool:
             asking = pool.submit(asyncio.run, work.ask_all())
             try:
@@ -90,7 +77,7 @@ class OpenAIEngine:
                 work.ended.set()
             asking.result()
 
-    def _tell(self, work: "_Round") -> None:
+    def _tell(self, work: TextRound) -> None:
         url, model = self.endpoint.address.url, self.endpoint.model
         if work.trouble:
             news = f"{url} does not write now ({work.trouble}); it is asked again in the next round"
@@ -106,6 +93,9 @@ class OpenAIEngine:
                 f"prompts, {spent.completion_tokens} of completions, {spent.usd:.2f} USD): it "
                 f"writes no more; to go on, resume with a larger one in its table engine",
             )
+        if work.unusable:
+            news = f"{len(work.unusable)} episodes of {self.settings.node!r} are left out"
+            self._tell_once("unusable", f"{news} ({work.unusable[0]})")
         for name in sorted(self.dialect.left_out & {"top_p", "temperature"}):
             self._tell_once(name, f"{model!r} at {url} takes no {name}: it writes with its own")
 
@@ -113,136 +103,3 @@ class OpenAIEngine:
         if what not in self._told:
             self._told.add(what)
             self.settings.notify(news)
-
-
-class _Round:
-    """Requests of one round, and what they have brought so far."""
-
-    def __init__(self, engine: OpenAIEngine, requests: Requests, seed: int) -> None:
-        self.engine, self.requests, self.seed = engine, requests, seed
-        self.ended, self.count, self.under_way = threading.Event(), 0, Cost()
-        self.slots = asyncio.Semaphore(engine.endpoint.concurrency)
-        self.kept = engine.books.begin(seed)  # answers that came before a crash
-        self.texts: dict[ChatRequest, list[tuple[str, End]]] = {}
-        self.trouble = ""
-        """Reason why nothing more is asked in this round; empty: there is none."""
-        self.refused: tuple[str, int] | None = None
-        """Reason and status of a question that was not taken."""
-
-    def completions(self, author: str) -> list[Completion]:
-        """List the texts in the order of the requests, with indices without gaps."""
-        pairs: list[list[tuple[str, End]]] = [[] for _ in self.requests]
-        for ask in sorted(self.texts, key=lambda ask: (ask.place, ask.first)):
-            pairs[ask.place] += self.texts[ask]
-        return [
-            Completion(request.problem.id, author, index, NO_TOKENS, None, end, text)
-            for request, of_problem in zip(self.requests, pairs, strict=True)
-            for index, (text, end) in enumerate(of_problem)
-        ]
-
-    async def ask_all(self) -> None:
-        """Ask until all is answered or left out, or ``ended`` is set."""
-        engine, most = self.engine, max(request.count for request in self.requests)
-        asks = [ChatRequest(place, 0, request.count) for place, request in enumerate(self.requests)]
-        if "n" in engine.dialect.left_out:
-            asks = [one for ask in asks for one in ask.one_by_one()]
-        longest_bytes = BYTES_A_BYTE * BYTES_A_TOKEN * engine.settings.max_new_tokens
-        async with engine.endpoint.client(BYTES_AROUND + longest_bytes * most) as client:
-            pending = {asyncio.create_task(self._ask(client, ask)) for ask in asks}
-            try:
-                while pending and not self.ended.is_set():
-                    done, pending = await asyncio.wait(
-                        pending, timeout=TICK_S, return_when=asyncio.FIRST_EXCEPTION
-                    )
-                    for more in await asyncio.gather(*done):
-                        pending |= {asyncio.create_task(self._ask(client, a)) for a in more}
-            finally:
-                for task in pending:
-                    task.cancel()
-                await asyncio.gather(*pending, return_exceptions=True)
-
-    async def _ask(self, client: "AsyncOpenAI", ask: ChatRequest) -> list[ChatRequest]:
-        """Ask, unless nothing more is to be asked; return what is left to be asked."""
-        engine = self.engine
-        async with self.slots:
-            if (kept := self.kept.get(self._digest(ask))) is not None:
-                return self._take(ask, kept)
-            if self._digest(replace(ask, count=1)) in self.kept:
-                return ask.one_by_one()  # as before the crash
-            body = self._body(ask, engine.dialect)
-            try:
-                raw = await engine.endpoint.ask(lambda: self._send(client, ask, body))
-            except Unavailable as error:
-                self.trouble = self.trouble or str(error)
-                return []
-            except Refused as error:
-                if error.status in (401, 404) or 300 <= error.status < 400:
-                    raise engine.endpoint.refuse(str(error), error.status) from None
-                if not (further := engine.dialect.again(ask, body, error.text)):
-                    self.refused = str(error), error.status
-                return further
-            return self._read(ask, raw)
-
-    async def _send(self, client: "AsyncOpenAI", ask: ChatRequest, body: dict[str, Any]) -> bytes:
-        """Send one request, with its cost booked before."""
-        engine, most = self.engine, self._most(ask)
-        if self.trouble or engine.budget.is_spent(engine.books.spent - self.under_way):
-            raise Unavailable("", may_cost=False)
-        engine.books.add(Booking(most))
-        self.under_way += most
-        try:
-            create = client.chat.completions.with_raw_response.create
-            return await engine.endpoint.body(create(model=engine.endpoint.model, **body))
-        except (Unavailable, Refused) as error:
-            if isinstance(error, Refused) or not error.may_cost:
-                engine.books.add(Booking(Cost(1) - most))
-            raise
-        finally:
-            self.under_way -= most
-
-    def _body(self, ask: ChatRequest, dialect: Dialect) -> dict[str, Any]:
-        settings = self.engine.settings
-        sampling = {
-            "max_tokens": settings.max_new_tokens,
-            "temperature": settings.sampling.temperature,
-            "top_p": settings.sampling.top_p,
-            # 31 bits: some servers have no more. One each, as equal seeds would write equal texts.
-            "seed": derived_seed(f"{self.seed}/{ask.place}/{ask.first}") >> 32,
-        }
-        return dialect.body(self.requests[ask.place].problem, sampling, ask.count)
-
-    def _digest(self, ask: ChatRequest) -> str:
-        """Digest all that is asked, and of which model, whatever it turns out to take of it."""
-        endpoint, id = self.engine.endpoint, self.requests[ask.place].problem.id
-        asked = (endpoint.address.url, endpoint.model, id, ask, self._body(ask, Dialect()))
-        return f"{self.seed}/{derived_seed(repr(asked))}"
-
-    def _read(self, ask: ChatRequest, raw: bytes) -> list[ChatRequest]:
-        """Keep an answer's completions; return requests for the rest: servers may ignore ``n``."""
-        engine, longest = self.engine, self.engine.settings.max_new_tokens
-        if not (answer := read_answer(raw)):
-            self.trouble = "its answer is not one of the protocol, too long or cut off"
-            return []
-        choices = [choice.text(longest) for choice in answer.choices[: ask.count]]
-        usage, most = answer.usage, self._most(ask)
-        told = usage and engine.budget.cost(usage.prompt_tokens, usage.completion_tokens)
-        engine.books.add(Booking(told - most if told else Cost(), self._digest(ask), choices))
-        return self._take(ask, choices)
-
-    def _take(self, ask: ChatRequest, choices: Choices) -> list[ChatRequest]:
-        self.engine.has_written, dialect = True, self.engine.dialect
-        self.texts[ask] = [pair for pair in choices if pair]
-        self.count += len(self.texts[ask])
-        if ask.count == 1:
-            return []
-        dialect.takes_n |= len(choices) > 1
-        dialect.left_out.update([] if len(choices) > 1 else ["n"])
-        return ask.one_by_one(len(choices))
-
-    def _most(self, ask: ChatRequest) -> Cost:
-        """Bound the cost of a request: a token for each byte of the question, those that a server
-        puts around it, and the longest completions."""
-        problem = self.requests[ask.place].problem
-        prompt = len((problem.system + problem.question).encode()) + TOKENS_AROUND
-        most = ask.count * self.engine.settings.max_new_tokens
-        return replace(self.engine.budget.cost(prompt, most), booked=1)

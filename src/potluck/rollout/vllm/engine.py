@@ -11,8 +11,9 @@ not 1 and something is truncated, neither are right, and the engine refuses.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from queue import Empty, Queue
 from threading import Thread
@@ -69,15 +70,25 @@ class ServerEngine:
         while self.weight_sync.writing.is_alive():  # an evaluation, with other weights
             progress(0, sum(each.count for each in server_requests))
             self.weight_sync.writing.join(TICK_S)
-        return ServerWriting(self, server_requests, sampler, author, {}).collect(progress)
+        return self.writing(server_requests, sampler, author).collect(progress)
+
+    def writing(
+        self, server_requests: list[ServerRequest], sampler: Sampler, author: str
+    ) -> "ServerWriting":
+        """Begin to write with the weights of now, which do not change before it is collected."""
+        return ServerWriting(self, server_requests, sampler, author, {})
+
+    @property
+    def longest(self) -> int:
+        """Most tokens of a prompt and all behind it."""
+        return min(self.max_total_tokens, self.policy.context or self.max_total_tokens)
 
     def _requests(self, requests: Requests, sampler: Sampler) -> list[ServerRequest]:
         sampling, seed = sampling_of(sampler), _seed(sampler)
-        longest = min(self.max_total_tokens, self.policy.context or self.max_total_tokens)
         server_requests = []
         for place, request in enumerate(requests):
             prompt_P = self.policy.prompt(request.problem)
-            room = completion_budget(prompt_P, request.problem, longest)
+            room = completion_budget(prompt_P, request.problem, self.longest)
             budget = min(room, self.max_new_tokens)
             body = {
                 "model": self.model,
@@ -110,6 +121,10 @@ class OverlappingServerEngine(ServerEngine):
         return ServerWriting(self, server_requests, sampler, author, kept)
 
 
+Check = tuple[ServerRequest, Sequence[Completion]]
+"""Completions that are scored again."""
+
+
 class ServerWriting:
     """Completions of a list of requests, all of the weights in one folder.
 
@@ -131,9 +146,11 @@ class ServerWriting:
         ``collect``, else empty."""
         self._engine, self._requests, self._kept = engine, requests, kept
         self._sampler, self._author = sampler, author
+        self.ends = 0, len(requests) - 1
         self._weight_sync, self._client = engine.weight_sync, Client(engine.address)
         self._place = self._weight_sync.snapshot()
-        self._arrived: Queue[tuple[int, list[Completion], bool] | BaseException | None] = Queue()
+        self._arrived: Queue[tuple[int, list[Completion], list[Check]] | BaseException | None]
+        self._arrived = Queue()
         self._thread = Thread(target=self._run, name="vllm-writing", daemon=True)
         self._weight_sync.writing = self._thread
         self._thread.start()
@@ -146,7 +163,7 @@ class ServerWriting:
         """
         answers: list[list[Completion]] = [[] for _ in self._requests]
         total, done = sum(each.count for each in self._requests), 0
-        unchecked, gaps, last = list[int](), list[np.ndarray](), len(answers) - 1
+        unchecked, gaps = list[Check](), list[np.ndarray]()
         try:
             while True:
                 progress(done, total)
@@ -157,12 +174,12 @@ class ServerWriting:
                 if isinstance(arrived, BaseException):
                     raise arrived
                 if arrived:
-                    place, answers[place], again = arrived
-                    done += len(answers[place])
-                    unchecked += [place] * (again or place in (0, last))
+                    place, answers[place], checks = arrived
+                    done += self._requests[place].count
+                    unchecked += checks
                 if not arrived or not self._kept:  # a wrong server is to stop at once
                     with as_it_was(self._engine.policy.network, self._kept):
-                        gaps += [self._gap(self._requests[i], answers[i]) for i in unchecked]
+                        gaps += [self._gap(*check) for check in unchecked]
                     unchecked = []
                 if not arrived:
                     break
@@ -213,8 +230,7 @@ class ServerWriting:
     ) -> Disconnected | None:
         """Take what is answered before a connection breaks out of ``waiting``; return the break."""
         broken = None
-        pool = ThreadPoolExecutor(self._engine.concurrency)
-        try:
+        with self._pool() as pool:
             asked = {pool.submit(self._ask, each, breaks): at for at, each in waiting.items()}
             for future in as_completed(asked):
                 try:
@@ -222,14 +238,22 @@ class ServerWriting:
                 except Disconnected as error:
                     broken = error
                     continue
-                del waiting[asked[future]]
-                self._arrived.put((asked[future], written, again))
+                place = asked[future]
+                check: Check = waiting.pop(place), written
+                checks = [check] if again or place in self.ends else []
+                self._arrived.put((place, written, checks))
+        return broken
+
+    @contextmanager
+    def _pool(self) -> Iterator[ThreadPoolExecutor]:
+        pool = ThreadPoolExecutor(self._engine.concurrency)
+        try:
+            yield pool
         except BaseException:
             self._client.close()  # the others are broken off, not waited for
             raise
         finally:
             pool.shutdown(cancel_futures=True)
-        return broken
 
     def _ask(self, request: ServerRequest, breaks: int) -> list[Completion]:
         # The cache of an older version's prompts is never used again.

@@ -1,7 +1,6 @@
 """``potluck show RUN``: the contents of a run folder, on 80 columns."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import compress
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -175,34 +174,36 @@ def _curve(values: Iterable[float | None]) -> str:
 
 
 def _authors(run: Run, console: Console) -> Iterator[Table | Text]:
-    """Yield a table with a row for each node and author of the last rounds, without columns of no
-    value, then what its columns mean."""
-    rows: dict[tuple[str, str], list[float | None]] = {}
+    """Yield a table with a row for each node and author of the last rounds, and one of episodes,
+    without columns of no value, then what their columns mean."""
     seen: dict[tuple[str, str], list[AuthorReport]] = {}
-    hidden = () if _filters(run) else ("filtered_share_negative",)
-    stats = {n: s for n, s in stats_of(AuthorReport).items() if s.format and n not in hidden}
     for node in run.nodes:
         last = [report.sources for report in node.rounds[-WINDOW:]]
         for author in dict.fromkeys(author for sources in last for author in sources):
             its = [each.sources[author] for each in node.rounds if author in each.sources]
-            known = ([v for each in its if (v := getattr(each, f)) is not None] for f in stats)
             seen[node.name, author] = its
-            rows[node.name, author] = [mean(values[-WINDOW:]) for values in known]
-    shown = [
-        any(value is not None for value in column) for column in zip(*rows.values(), strict=True)
-    ]
-    columns = list(compress(stats.values(), shown))
-    table = new_table(console, ["node", "author"], [stat.name for stat in columns])
-    for (name, author), cells in rows.items():
-        pairs = zip(compress(cells, shown), columns, strict=True)
-        texts = [formatted(value, stat.format) for value, stat in pairs]
-        table.add_row(Text(name), Text(printable(author, 32)), *texts)
-    yield table
+    hidden = () if _filters(run) else ("filtered_share_negative",)
+    stats = {n: s for n, s in stats_of(AuthorReport).items() if s.format and n not in hidden}
+    all_of = {s: [_last(name, its) for its in seen.values()] for name, s in stats.items()}
+    columns = {s: values for s, values in all_of.items() if {*values} - {None}}
+    for of_episodes in (False, True):
+        shown = [stat for stat in columns if (stat.group == "Episodes") == of_episodes]
+        table = new_table(console, ["node", "author"], [stat.name for stat in shown])
+        for at, (name, author) in enumerate(seen):
+            texts = [formatted(columns[stat][at], stat.format) for stat in shown]
+            table.add_row(Text(name), Text(printable(author, 32)), *texts)
+        if shown or not of_episodes:
+            yield table
     for (name, author), reports in seen.items():
         if told := habit_told(name, author, reports):
             yield Text(printable(told, 400))
     legend = [f"{stat.name}: {stat.help}" for stat in columns if stat.help]
     yield Text("\n".join(legend), style="dim")
+
+
+def _last(name: str, reports: Iterable[AuthorReport]) -> float | None:
+    """Return the mean of the last values of a number."""
+    return mean(_known(getattr(each, name) for each in reports)[-WINDOW:])
 
 
 def _doubts(run: Run) -> Iterator[Text]:

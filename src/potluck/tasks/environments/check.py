@@ -48,9 +48,9 @@ AGAIN: Mapping[str, Mapping[str, str]] = {
 """Playings that are compared with the first one, each with the variables of its process."""
 LAST = [*AGAIN][-1]
 MEANING: Mapping[Grade, str] = {
-    "transcript": "what it says repeats, the text is paid, and episodes of others are learned from",
-    "replay": "episodes of others are played again here, and learned from",
-    "own": "it does not repeat, so episodes of others are not learned from",
+    "transcript": "it repeats, and the text earns the reward; others' episodes are learned from",
+    "replay": "others' episodes are played again here, and learned from",
+    "own": "it does not repeat, so others' episodes are not learned from",
 }
 SEEDS_WARNING = (
     "seeds change nothing, so all episodes of a row are one problem: let reset use its seed, or "

@@ -1,6 +1,7 @@
 """An environment whose episodes are played in processes apart, when written and when replayed."""
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +11,14 @@ import msgspec
 
 from potluck.episode import EnvironmentFailed, Episode, Grade, Step, Turn, text_of
 from potluck.files import available_cores
+from potluck.tasks.environments.check import Checked, check
 from potluck.tasks.environments.kinds import Spec
 from potluck.tasks.environments.play import HostedPlay, ended
 from potluck.tasks.environments.process import Process, step_of
 from potluck.types import Problem
 
 FEWEST_PROCESSES, MOST_PROCESSES = 2, 4
-MOST_KEPT = 16_384
+MOST_KEPT = 8_192
 """Episodes that are remembered, the latest ones."""
 REPLAY_STEPS = 2
 """A whole episode of a peer may take as long as this many steps: not as all of its turns."""
@@ -42,19 +44,20 @@ class HostedEnvironment:
         *,
         max_turns: int = 16,
         step_s: float = 5.0,
-        limit_bytes: int = 2 * 2**30,
+        limit_bytes: int = 4 * 2**30,
         grade: Grade = "replay",
-        variables: Mapping[str, str] | None = None,
     ) -> None:
-        """Start no process yet. ``start`` of a problem's id is where it begins; ``variables`` are
-        of the processes, beside those of this one."""
+        """Start no process yet. ``start`` of a problem's id is where it begins."""
         self._spec, self._start, self.max_turns = spec, start, max_turns
         self._step_s, self._limit_bytes = step_s, limit_bytes
-        self._variables = variables or {}
         self._kept: OrderedDict[tuple[str, str], Episode | EnvironmentFailed] = OrderedDict()
         self._lock = threading.RLock()
+        self._started: list[Process] = []
         self._idle: list[Process] = []
+        weakref.finalize(self, _end, self._started)
         self._grade: Grade = grade
+        self.found: Checked | None = None
+        """Reason for the grade; None: nobody has looked."""
         self._replaying = self._process(REPLAY_STEPS)
 
     @property
@@ -69,9 +72,23 @@ class HostedEnvironment:
             self.close()
             self._replaying = self._process(REPLAY_STEPS)
 
+    @property
+    def name(self) -> str:
+        """The class, by the place of its file."""
+        return self._spec.name
+
+    def check(self, ids: Sequence[str]) -> None:
+        """Play the starts of these problems in fresh processes, and grade it by that. Raise
+        EnvironmentFailed if it cannot be played."""
+        limits = self._step_s, self._limit_bytes
+        self.found = check(self._spec, limits, [self._start(id).row for id in ids])
+        self.grade = self.found.grade
+
     def _process(self, steps: int = 1) -> Process:
         spec = msgspec.structs.replace(self._spec, offline=self._grade != "own")
-        return Process(spec, steps * self._step_s, self._limit_bytes, self._variables)
+        made = Process(spec, steps * self._step_s, self._limit_bytes, {})
+        self._started.append(made)
+        return made
 
     def about(self) -> tuple[list[dict[str, Any]], bool]:
         """Return the schemas of its tools, and True if it pays; raise EnvironmentFailed if there is
@@ -151,6 +168,10 @@ class HostedEnvironment:
     def close(self) -> None:
         """End the processes that nobody plays in; the next question starts new ones."""
         with self._lock:
-            for process in (*self._idle, self._replaying):
-                process.end()
+            _end((*self._idle, self._replaying))
             self._idle = []
+
+
+def _end(processes: Sequence[Process]) -> None:
+    for process in processes:
+        process.end()

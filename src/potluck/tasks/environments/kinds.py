@@ -136,10 +136,10 @@ class Instance:
 class GameInstance(Instance):
     """A game: it answers each turn as a user does."""
 
-    def __init__(self, made: Any, observation_bytes: int) -> None:
-        super().__init__(made, observation_bytes)
-        if not callable(getattr(made, "step", None)):
-            raise TaskError(f"{type(made).__name__} has no method step")
+    def __init__(self, factory: Callable[[], Any], observation_bytes: int) -> None:
+        super().__init__(factory, observation_bytes)
+        if not callable(getattr(self.made, "step", None)):
+            raise TaskError(f"{type(self.made).__name__} has no method step")
 
     def step(self, turn: Turn) -> tuple[list[tuple[str, str]], bool]:
         try:

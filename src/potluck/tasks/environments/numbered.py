@@ -16,9 +16,9 @@ from potluck.types import Completion, Problem
 class NumberedOptions(PlayOptions, frozen=True, kw_only=True):
     """Problems without data: a class makes each of them up, at ``reset``."""
 
-    problems: Count = 10_000
+    problems: Count = 2_000
     """Problems to train on."""
-    validation_problems: Count = 512
+    validation_problems: Count = 256
     """Problems to validate on, and as many out of distribution, if there are any."""
     question: str = ""
     """Text before what the environment says at first, the same in all problems."""

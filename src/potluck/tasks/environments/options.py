@@ -20,7 +20,7 @@ class PlayOptions(TaskOptions, frozen=True, kw_only=True):
     step_s: Positive = 5.0
     """Seconds that a reset or a step may compute, or four times as many on the clock. An episode
     of another node, played again, may take twice as long in all."""
-    memory_gib: Positive = 2.0
+    memory_gib: Positive = 4.0
     """Memory (address space) of a process in which environments run."""
     seed: int = 0
     """Seed of an environment: with the problem's id it decides what ``reset`` gets as ``seed``."""

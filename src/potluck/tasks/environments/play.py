@@ -19,14 +19,11 @@ Made = TypeVar("Made")
 class Source(Protocol):
     """The environment that is played."""
 
-    def begin(self, process: Process, key: int, problem: Problem) -> None:
-        """Reset an instance for the episode of this key."""
+    def begin(self, process: Process, key: int, problem: Problem) -> None: ...
 
-    def remember(self, problem: Problem, turns: Sequence[Turn], episode: Episode) -> None:
-        """Keep an episode that was played."""
+    def remember(self, problem: Problem, turns: Sequence[Turn], episode: Episode) -> None: ...
 
-    def give_back(self, processes: Sequence[Process]) -> None:
-        """Take processes, for the next to play."""
+    def give_back(self, processes: Sequence[Process]) -> None: ...
 
 
 @dataclass

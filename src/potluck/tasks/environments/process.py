@@ -60,7 +60,9 @@ class Process:
             )
             if running.state != "ready":
                 self.end()
-                said = running.state or "its process ended before it was ready"
+                limit = f"{self._limit_bytes / 2**30:g} GiB"
+                ended = f"its process ended as it began; task.memory_gib leaves it {limit}"
+                said = running.state or ended
                 raise EnvironmentFailed(f"{self.spec.name}: {said.removeprefix('TaskError: ')}")
         return running
 

@@ -1,0 +1,116 @@
+"""An episode of several turns against one answer of as many sampled tokens.
+
+Both sides write 48 completions of the same numbers of tokens behind the same prompts. An episode
+reads what the environment says between its turns as well, and waits for it; this one answers at
+once. Turns end at random, so rows part, and their lengths are forced on the single answers.
+
+    python benchmarks/turns.py [--quick]
+"""
+
+from collections.abc import Callable
+
+import harness
+import torch
+from harness import ForcedDraw, Row, Workload
+from torch import Tensor
+
+from potluck.episode import Episode, Observation, Step, Turn
+from potluck.model import LanguageModel
+from potluck.rollout.base import RandomSampler, Sampler
+from potluck.rollout.hf import HFEngine
+from potluck.types import Completion, Problem
+
+AT_MOST = 1.2
+
+
+class Talk:
+    """An environment, and its own play, that says so many words to every turn and never is done."""
+
+    grade = "replay"
+
+    def __init__(self, turns: int, words: int) -> None:
+        self.max_turns, self._asked = turns, list[int]()
+        said = " ".join(f"w{word}" for word in range(words))
+        self._step = Step((Observation(said),), done=False)
+
+    def open(self) -> "Talk":
+        return self
+
+    def begin(self, episode: int, problem: Problem) -> None:
+        pass
+
+    def act(self, episode: int, turn: Turn) -> None:
+        self._asked.append(episode)
+
+    def answered(self, wait_s: float) -> list[tuple[int, Step]]:
+        asked, self._asked = self._asked, []
+        return [(episode, self._step) for episode in asked]
+
+    def finish(self, episode: int) -> Episode:
+        return Episode((), False, 0.0)
+
+    def close(self) -> None:
+        pass
+
+
+class EndingDraw:
+    """Draws as ``sampler`` does, but each row stops with one probability, and not otherwise."""
+
+    def __init__(self, sampler: Sampler, mean: int, stop: int) -> None:
+        self._draw, self._mean, self._stop = sampler, mean, stop
+        self._dice = torch.Generator().manual_seed(1)
+
+    def __call__(self, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
+        logits_NV[:, self._stop] = -torch.inf
+        token_N, logp_N = self._draw(logits_NV)
+        ends_N = torch.rand(len(token_N), generator=self._dice) < 1 / self._mean
+        return token_N.masked_fill(ends_N, self._stop), logp_N.masked_fill(ends_N, 0.0)
+
+
+def measure(quick: bool) -> tuple[list[Row], object]:
+    policy, rows, raw = harness.language_model(), [], {}
+    for turns, mean, words in [(2, 3, 2)] if quick else [(4, 8, 4), (4, 16, 4), (8, 8, 16)]:
+        asked = harness.workload(4, 12, prompt=12 if quick else 163, longest=8, mean=4)
+        play = writer(policy, asked, Talk(turns, words), mean)
+        written = play()
+        lengths = tuple(len(c.token_T) for c in written)
+        single = writer(policy, Workload(asked.name, asked.requests, lengths), None, mean)
+        assert tuple(len(c.token_T) for c in single()) == lengths, "lengths were not forced"
+        title = f"{turns} turns of {mean} tokens, {words} observed"
+        contenders = {"episodes": silent(play), "one answer": silent(single)}
+        s = harness.take_turns(contenders, 1 if quick else 7, title)
+        rows.append(Row(title, *harness.ratio(s["episodes"], s["one answer"]), at_most=AT_MOST))
+        observed = sum(words * (len(c.turns) - 1) for c in written)
+        raw[title] = {"sampled": sum(lengths), "observed": observed, "seconds": s}
+    return rows, raw
+
+
+def writer(
+    policy: LanguageModel, work: Workload, environment: Talk | None, mean: int
+) -> Callable[[], list[Completion]]:
+    limits = {"max_new_tokens": 1024, "max_total_tokens": 4096}
+    engine, stop = (
+        HFEngine(policy, **limits, environment=environment),
+        policy.tokenizer.eos_token_id,
+    )
+
+    def write() -> list[Completion]:
+        plain = RandomSampler(torch.Generator().manual_seed(0))
+        single = ForcedDraw(plain, work.length_N, stop)
+        sampler = EndingDraw(plain, mean, stop) if environment else single
+        return engine.generate(work.requests, sampler, author="bench", progress=lambda *_: None)
+
+    return write
+
+
+def silent(write: Callable[[], list[Completion]]) -> Callable[[], None]:
+    """A contender that is timed, as one that returns nothing is."""
+
+    def timed() -> None:
+        write()
+
+    return timed
+
+
+if __name__ == "__main__":
+    harness.run("turns", measure)

@@ -1,0 +1,103 @@
+"""Episodes through a server: of each a chain of requests, ids in and ids out.
+
+The prompt of a turn is all that was read and sampled before it, so the server has it in its cache.
+One thread hears the environment; requests have threads of their own.
+"""
+
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from potluck.episode import Environment
+from potluck.files import derived_seed
+from potluck.rollout.base import Sampler
+from potluck.rollout.episodes import POLL_S, Episodes
+from potluck.rollout.vllm.client import Disconnected
+from potluck.rollout.vllm.engine import ServerEngine, ServerWriting
+from potluck.rollout.vllm.response import ServerRequest
+from potluck.types import Completion
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PlayingServerEngine(ServerEngine):
+    """An engine whose completions are episodes."""
+
+    environment: Environment
+
+    def writing(
+        self, server_requests: list[ServerRequest], sampler: Sampler, author: str
+    ) -> "ServerPlaying":
+        return ServerPlaying(self, server_requests, sampler, author, {})
+
+
+class ServerPlaying(ServerWriting):
+    """Episodes of a list of requests. One whose connection breaks asks for its turn anew."""
+
+    _engine: PlayingServerEngine
+    _episodes: Episodes
+
+    def _write(self) -> None:
+        engine = self._engine
+        self._chains: list[tuple[int, list[tuple[ServerRequest, Completion]]]] = []
+        self._next: dict[int, ServerRequest] = {}
+        with Episodes(engine.policy, engine.environment, self._author) as self._episodes:
+            for place, request in enumerate(self._requests):
+                room = engine.longest - len(request.prompt_P)
+                for index in range(request.count):
+                    limits = {"tokens": engine.max_new_tokens, "room": room}
+                    self._episodes.begin(len(self._chains), request.problem, index, **limits)
+                    self._chains.append((place, []))
+                    self._ask_next(len(self._chains) - 1, request.prompt_P)
+            super()._write()
+
+    def _ask_next(self, episode: int, ids: np.ndarray) -> None:
+        """Ask for the turn behind what was read and sampled, and ``ids``."""
+        place, chain = self._chains[episode]
+        if chain:
+            before, turn = chain[-1]
+            ids = np.concatenate([before.prompt_P, turn.token_T[:-1], ids])
+        whole, left = self._requests[place], self._episodes.left(episode)
+        seed = derived_seed(f"{whole.body['seed']}/{episode}/{len(chain)}") >> 1
+        body = whole.body | {"prompt": ids.tolist(), "n": 1, "max_tokens": left, "seed": seed}
+        self._next[episode] = replace(whole, prompt_P=ids, count=1, token_budget=left, body=body)
+
+    def _ask_all(
+        self, waiting: dict[int, ServerRequest], breaks: int, again: bool
+    ) -> Disconnected | None:
+        broken, asked = None, dict[Future[list[Completion]], tuple[int, ServerRequest]]()
+        with self._pool() as pool:
+            while asked or (waiting and not broken):
+                while self._next and not broken:
+                    episode, request = self._next.popitem()
+                    asked[pool.submit(self._ask, request, breaks)] = episode, request
+                for future in wait(asked, POLL_S, FIRST_COMPLETED).done:
+                    episode, request = asked.pop(future)
+                    try:
+                        (turn,) = future.result()
+                    except Disconnected as error:
+                        broken, self._next[episode] = error, request
+                        continue
+                    assert turn.logp_T is not None
+                    self._chains[episode][1].append((request, turn))
+                    told = turn.token_T.tolist(), turn.logp_T.tolist()
+                    if not self._episodes.wrote(episode, *told):
+                        self._over(episode, waiting, again)
+                for episode, ids in self._episodes.heard(0 if asked else POLL_S).items():
+                    if ids is None:
+                        self._over(episode, waiting, again)
+                    else:
+                        self._ask_next(episode, ids)
+        return broken
+
+    def _over(self, episode: int, waiting: dict[int, ServerRequest], again: bool) -> None:
+        place, _ = self._chains[episode]
+        of_place = [at for at, (its, _) in enumerate(self._chains) if its == place]
+        if any(self._episodes.is_open(at) for at in of_place):
+            return
+        del waiting[place]
+        written = [self._episodes.written[at] for at in of_place if at in self._episodes.written]
+        checked = of_place if again else of_place[:1] if place in self.ends else []
+        chains = [self._chains[at][1] for at in checked]
+        turns = [turn for chain in chains for turn in (chain[0], chain[-1])]
+        self._arrived.put((place, written, [(request, [turn]) for request, turn in turns]))

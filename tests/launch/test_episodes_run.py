@@ -1,0 +1,98 @@
+"""Runs whose answers are episodes: a game of a user's, in processes of its own, from recipe to
+resume."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import tiny
+from launch.runs import crash, lines, numbers
+from potluck.cli.base import app
+from potluck.config import as_tree
+from potluck.launch.in_process import run
+
+GAME = """
+class Walk:
+    # Goes on for two to four turns, by the seed, and pays by the length of what it hears.
+    def reset(self, seed, **row):
+        self.left = 2 + seed % 3
+        return f"{seed % 10}+{seed % 7}="
+
+    def step(self, text):
+        self.left -= 1
+        return f"{len(text) % 10}=", len(text) % 3, self.left == 0
+"""
+NODES = ("large", "small")
+PACES = {
+    "in step": (),
+    "in step, vertical": ("plan=vertical",),
+    "free": ("pace=free",),
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    place = tmp_path_factory.mktemp("models")
+    return {name: tiny.save(place / name, seed) for seed, name in enumerate(NODES)}
+
+
+@pytest.fixture
+def recipe(models, tmp_path):
+    """Makes a recipe of the game."""
+    game = tmp_path / "walk.py"
+    game.write_text(GAME)
+    task = {"name": "game", "game": f"{game}:Walk", "max_turns": 3, "problems": 40}
+
+    def make(*overrides):
+        several = ("rounds=3", "checkpoint_every=1", "problems_per_round=2", "evaluation.every=2")
+        room = {"max_new_tokens": 12, "max_total_tokens": 40, "stop": ["=", *"123456"]}
+        changes = {"task": task, "sampling": room, "plan": "horizontal"}
+        return tiny.recipe(models, *several, *overrides, **changes)
+
+    return make
+
+
+def weights(folder):
+    found = {}
+    for name in NODES:
+        place = max((folder / name / "checkpoints").iterdir())
+        found[name] = (place / "model.safetensors").read_bytes()
+    return found
+
+
+@pytest.mark.parametrize("pace", PACES)
+def test_a_run_of_episodes_that_was_killed_ends_with_the_same_bits(recipe, tmp_path, pace):
+    config = recipe(*PACES[pace])
+    run(config, tmp_path / "whole", trust_code=True)
+    crash(config, tmp_path / "run", 1, trust_code=True)
+    run(config, tmp_path / "run", resume=True, trust_code=True)
+    for name in NODES:
+        assert numbers(tmp_path / "run", name) == numbers(tmp_path / "whole", name)
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+
+
+def test_an_episode_is_one_row_of_several_turns_with_one_reward(recipe, tmp_path):
+    run(recipe(), tmp_path / "run", trust_code=True)
+    written = lines(tmp_path / "run", "large", "completions")
+    assert {each["author"] for each in written} == set(NODES)
+    for line in written:
+        roles = [each["role"] for each in line["turns"]]
+        assert roles[::2] == ["assistant"] * len(roles[::2])
+        assert set(roles[1::2]) <= {"user"}
+        paid = sum(len(each["content"]) % 3 for each in line["turns"][::2])
+        assert line["reward"] == (0 if line["end"] == "length" else paid)
+    assert {each["end"] for each in written} == {"stop", "length", "turns"}
+    sources = [each["sources"]["small"] for each in lines(tmp_path / "run", "large")]
+    assert all(each["turns_mean"] > 1 and not each["replay_refused_share"] for each in sources)
+
+
+def test_nodes_in_processes_of_their_own_play_each_others_episodes(recipe, tmp_path):
+    file = tmp_path / "recipe.json"
+    file.write_text(json.dumps(as_tree(recipe("deadline_s=60"))))
+    words = ["run", str(file), "--out", str(tmp_path / "run"), "--trust-code", "--display", "none"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    for name in NODES:
+        rounds = lines(tmp_path / "run", name)
+        assert [sorted(each["sources"]) for each in rounds] == [list(NODES)] * 3
+        assert not any(each["unreadable"] for each in rounds)
