@@ -79,7 +79,7 @@ MISTAKES = [  # words, way out
     ([*RUN, *sets(["node.large.model=/no/such/folder"])], "'/no/such/folder'"),
     ([*RUN, *sets(["node.large.model=runs"])], "'runs'"),
     ([*RUN, *sets(["node.large.model=builtin:digits-smal"])],
-     "no built-in model is named 'digits-smal'; there is chain-adder, chain-subtractor, "),
+     "no built-in model is named 'digits-smal'; there is calculator-large, calculator-small, "),
     ([*RUN, *sets(["node.large.model=other-tokenizer", "objective={method='tis'}"])],
      "differ, so the log-probabilities that one tells of its tokens say nothing of the"),
     ([*RUN, *sets(["problems_per_round=20001", "group_size=2"])],
