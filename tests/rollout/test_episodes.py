@@ -1,5 +1,6 @@
 """Episodes: what bounds them, and that a cache kept over turns is that of a forward pass."""
 
+import re
 import threading
 
 import numpy as np
@@ -171,7 +172,9 @@ def test_a_slow_episode_holds_up_no_other(monkeypatch):
 
 def test_a_failed_episode_is_left_out_and_one_that_cannot_begin_stops_the_writing():
     environment = Here(fails={"p1": 2})
-    written = write(policy(), environment)
+    told = []
+    written = write(policy(), environment, notify=told.append)
+    assert re.fullmatch(r"me: \d+ of 24 episodes are left out, as their .* than 5 s", *told)
     whole = write(policy(), Here())
     left = {(c.problem_id, c.index) for c in whole} - {(c.problem_id, c.index) for c in written}
     assert {id for id, _ in left} == {"p1"}

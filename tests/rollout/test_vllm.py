@@ -840,7 +840,7 @@ def player_of(engine_of):
         made = LanguageModel(made.network, made.tokenizer, stop=["a", "b", "c", "d", "e", "f"])
         plain = engine_of(made, max_new_tokens=24, **options)
         fields = {each: getattr(plain, each) for each in plain.__dataclass_fields__}
-        return PlayingServerEngine(**fields, environment=environment)
+        return PlayingServerEngine(**fields, environment=environment, notify=print)
 
     return make
 

@@ -9,7 +9,6 @@ import torch
 from potluck.builder.exchange import make_agenda, trusts_of
 from potluck.builder.objective import load_loss, load_weight
 from potluck.config import LoraConfig, NodeConfig, RunConfig
-from potluck.episode import Environment
 from potluck.exchange import Exchange
 from potluck.files import derived_seed
 from potluck.model import LanguageModel, LearningRate, ModelError, make_optimizer
@@ -36,7 +35,7 @@ from potluck.node.storage.record import Record
 from potluck.node.writer import Writer
 from potluck.objective.habit import HabitTest
 from potluck.rollout.base import Engine
-from potluck.rollout.options import EngineSettings, TextOptions
+from potluck.rollout.options import EngineSettings, TextOptions, ignore
 from potluck.rollout.texts.base import TextSettings
 from potluck.schedule import Agenda
 from potluck.tasks import Task
@@ -178,6 +177,7 @@ def make_nodes(
     progress: NodeProgress,
     *,
     sends_text: bool,
+    notify: Callable[[str], None] = ignore,
 ) -> list[Node]:
     """Make the nodes of this process that learn: those that have a learner."""
     agenda = make_agenda(config, task)
@@ -188,7 +188,7 @@ def make_nodes(
         tests = config.objective.tests_habits
         writer = Writer(
             name=name,
-            engine=_engine(config, learner, folder, environment_of(task)),
+            engine=_engine(config, learner, folder, task, notify),
             task=task,
             policy=learner.policy,
             sampling=config.sampling,
@@ -273,9 +273,9 @@ def make_authors(
 
 
 def _engine(
-    config: RunConfig, learner: Learner, folder: Path, environment: Environment | None
+    config: RunConfig, learner: Learner, folder: Path, task: Task, notify: Callable[[str], None]
 ) -> Engine:
-    node, policy = config.node[learner.name], learner.policy
+    node, policy, environment = config.node[learner.name], learner.policy, environment_of(task)
     settings = EngineSettings(
         node=learner.name,
         folder=folder,
@@ -285,6 +285,7 @@ def _engine(
         rows=node.sampling_rows,
         adapter=node.lora is not None,
         environment=environment,
+        notify=notify if environment else ignore,  # several processes hand settings on
     )
     if isinstance(policy, ShardedModel):
         if environment:

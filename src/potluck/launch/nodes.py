@@ -127,6 +127,10 @@ def _run_worker(processes: ProcessGroup, local: LocalNodes) -> RunResult:
     raise outcome
 
 
+def _tell(display: Display, text: str) -> None:
+    display.show(Notice(text))
+
+
 def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) -> RunResult:
     """Look at everything that can be wrong with the recipe, before anything is written; then run
     its rounds."""
@@ -134,7 +138,7 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     local.check_folder()  # again: another process may have had it until now
     prepared = prepare(
         config, local.names, folder, trust_code=local.trust_code, all_here=local.all_here,
-        kept=local.folders[0], say=lambda text: display.show(Notice(text)),
+        kept=local.folders[0], say=partial(_tell, display),
     )  # fmt: skip
     task = prepared.task
     assert task  # absent data is an error: no absences are named
@@ -160,8 +164,9 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     journal = Journal(config, folder, local.names, first)
     with tracked, journal, interrupts() as interrupted:
         display = Fanout((display, tracked, journal))
+        notify = partial(_tell, display)
         for note in prepared.notes:
-            display.show(Notice(note))
+            notify(note)
         shown: dict[str, PhaseProgress] = {}
 
         def progress(node: str, phase: str, done: int, total: int) -> None:
@@ -177,11 +182,8 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
             agreements = agreements_of(config, task, {n: policies.get(n) for n in local.names})
             with local.meet(agreements, display, progress) as exchanges:
                 made = folder, task, learners, exchanges, progress
-                nodes = make_nodes(config, *made, sends_text=sends_text)
-                authors = make_authors(
-                    config, folder, task, exchanges, progress,
-                    lambda text: display.show(Notice(text)),
-                )  # fmt: skip
+                nodes = make_nodes(config, *made, sends_text=sends_text, notify=notify)
+                authors = make_authors(config, folder, task, exchanges, progress, notify)
                 with journal.of([*nodes, *authors]):
                     rounds = LocalRounds(
                         config, folder, nodes, authors, display, progress, interrupted

@@ -5,8 +5,7 @@ the environment said (``heard``). All that bounds an episode is decided here.
 """
 
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -46,16 +45,15 @@ class _Unfinished:
 
 
 class Episodes:
-    """Episodes by number. ``written`` has those that are over, but for those that the environment
-    failed in, which are ``failed``."""
+    """Episodes by number, from their beginning until they are taken."""
 
     def __init__(self, policy: LanguageModel, environment: Environment, author: str) -> None:
         self._policy, self._author, self._most_turns = policy, author, environment.max_turns
         self._play = environment.open()
         self._open: dict[int, _Unfinished] = {}
         self._asked_s: dict[int, float] = {}
-        self.written: dict[int, Completion] = {}
-        self.failed: dict[int, EnvironmentFailed] = {}
+        self._written: dict[int, Completion] = {}
+        self._failed: dict[int, EnvironmentFailed] = {}
 
     def __enter__(self) -> "Episodes":
         return self
@@ -121,11 +119,27 @@ class Episodes:
                 break
         return dict(sorted(news.items()))
 
+    def take(self, episodes: Iterable[int], notify: Callable[[str], None]) -> list[Completion]:
+        """Return those of some episodes, all of them over, in which the environment did not fail.
+        The others are told of, and are no completions: nobody could play them again."""
+        taken, failed = [], []
+        for episode in episodes:
+            try:
+                if episode in self._failed:
+                    raise self._failed[episode]
+                self._play.finish(episode)
+                taken.append(self._written[episode])
+            except EnvironmentFailed as error:
+                failed.append(error)
+        if failed:
+            count, first = f"{len(failed)} of {len(failed) + len(taken)} episodes", failed[0]
+            notify(f"{self._author}: {count} are left out, as their environment failed: {first}")
+        return taken
+
     def _go_on(self, episode: int, answer: Step | EnvironmentFailed) -> np.ndarray | None:
         if isinstance(answer, EnvironmentFailed):
-            with suppress(EnvironmentFailed):
-                self._play.finish(episode)
-            self._fail(episode, answer)
+            del self._open[episode]
+            self._failed[episode] = answer
             return None
         one, last = self._open[episode], self._open[episode].token_ids[-1][-1]
         if answer.done or len(one.turns) == self._most_turns:
@@ -140,13 +154,8 @@ class Episodes:
         return np.array([last, *ids], np.int32)
 
     def _end(self, episode: int, end: End) -> None:
-        try:
-            self._play.finish(episode)
-        except EnvironmentFailed as error:
-            self._fail(episode, error)
-            return
         one = self._open.pop(episode)
-        self.written[episode] = Completion(
+        self._written[episode] = Completion(
             one.problem.id,
             self._author,
             one.index,
@@ -157,7 +166,3 @@ class Episodes:
             turns=tuple(map(len, one.token_ids)),
             observed=one.observed,
         )
-
-    def _fail(self, episode: int, error: EnvironmentFailed) -> None:
-        self.failed[episode] = error
-        del self._open[episode]

@@ -52,6 +52,7 @@ class HFEngine:
     dtype: torch.dtype = torch.float32
     rows: int = 512
     environment: Environment | None = None
+    notify: Callable[[str], None] = lambda told: None
     server_mismatch: ClassVar[None] = None
 
     def __post_init__(self) -> None:
@@ -179,7 +180,7 @@ class HFEngine:
                 batch.draw(sampler)
                 ended(batch.over)
                 batch.read()
-            return list(episodes.written.values())
+            return episodes.take(range(next(number)), self.notify)
 
 
 def _prompts(tasks: Sequence[_Task]) -> tuple[list[np.ndarray], list[int]]:

@@ -27,6 +27,10 @@ TOLERANCE = {"float32": 0.01, "bfloat16": 0.1}
 URL = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
 
 
+def ignore(told: str) -> None:
+    """Take news, and do nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
     """Settings that hold for every engine; a node and its run give them."""
@@ -46,6 +50,8 @@ class EngineSettings:
     """The node trains an adapter (LoRA)."""
     environment: "Environment | None" = None
     """Environment of the task, in which completions are episodes; None: they are single answers."""
+    notify: Callable[[str], None] = ignore
+    """Function for news that a person may want to know: an environment that fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +135,7 @@ class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag=
             dtype=getattr(torch, settings.dtype),
             rows=settings.rows,
             environment=settings.environment,
+            notify=settings.notify,
         )
 
     def bytes_needed(self, writing: Writing) -> int:
@@ -199,7 +206,9 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
         engine: Callable[..., ServerEngine]
         engine = OverlappingServerEngine if self.overlap else ServerEngine
         if settings.environment:
-            engine = partial(PlayingServerEngine, environment=settings.environment)
+            engine = partial(
+                PlayingServerEngine, environment=settings.environment, notify=settings.notify
+            )
         return engine(
             policy,
             self._address(),

@@ -16,7 +16,7 @@ from potluck.rollout.base import TICK_S, Sampler
 from potluck.rollout.cache import TurnReader
 from potluck.rollout.episodes import Episodes
 
-RESUME_AT = 0.25
+RESUME_AT = 0.125
 """Share of the batch that must have been answered before these rows read on, if others write."""
 FORGET_AT = 0.25
 """Share of the batch that must be over before the rest is moved together."""

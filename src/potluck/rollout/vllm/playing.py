@@ -4,6 +4,7 @@ The prompt of a turn is all that was read and sampled before it, so the server h
 One thread hears the environment; requests have threads of their own.
 """
 
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,7 @@ class PlayingServerEngine(ServerEngine):
     """An engine whose completions are episodes."""
 
     environment: Environment
+    notify: Callable[[str], None]
 
     def writing(
         self, server_requests: list[ServerRequest], sampler: Sampler, author: str
@@ -96,7 +98,7 @@ class ServerPlaying(ServerWriting):
         if any(self._episodes.is_open(at) for at in of_place):
             return
         del waiting[place]
-        written = [self._episodes.written[at] for at in of_place if at in self._episodes.written]
+        written = self._episodes.take(of_place, self._engine.notify)
         checked = of_place if again else of_place[:1] if place in self.ends else []
         chains = [self._chains[at][1] for at in checked]
         turns = [turn for chain in chains for turn in (chain[0], chain[-1])]
