@@ -162,7 +162,6 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
         display = Fanout((display, tracked, journal))
         for note in prepared.notes:
             display.show(Notice(note))
-
         shown: dict[str, PhaseProgress] = {}
 
         def progress(node: str, phase: str, done: int, total: int) -> None:
