@@ -17,7 +17,7 @@ import pytest
 
 from faults import payer
 from forked import fork_context
-from potluck.rollout.texts.round import TOKENS_AROUND
+from potluck.rollout.texts.openai import TOKENS_AROUND
 from stand_in_chat import StandInChat, stand_in_chat
 
 KILLS = 200 if os.environ.get("POTLUCK_SOAK") else 6

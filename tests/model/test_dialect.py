@@ -176,6 +176,23 @@ def test_an_episode_goes_as_text_if_each_turn_is_said_exactly():
     assert model.spelled(written, dialects.PROBLEM, most_bytes=9).text is None
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("llama", 'So: {"name": "f", "parameters": {}}'),
+        ("mistral", 'So: [TOOL_CALLS] [{"name": "f", "arguments": {}}]'),
+        ("qwen", '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call> So.'),
+        ("plain", "f(a=1) or (2)"),
+        ("plain", "So: f(a=1)"),
+    ],
+)
+def test_words_where_a_model_says_none_beside_a_call_make_it_no_call(name, text):
+    model = dialects.model(name)
+    ids = model.tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert model.turn_of(ids).calls == ()
+    assert model.turn_of(ids).content.strip() == text
+
+
 @pytest.mark.parametrize("name", dialects.MODELS)
 def test_any_ids_are_a_turn(name):
     model, lot = dialects.model(name), random.Random(name)
@@ -217,9 +234,11 @@ def test_tools_are_in_the_prompt_and_a_model_that_hears_of_none_is_refused():
 
 
 def test_a_template_that_ends_turns_by_another_token_is_named():
-    other = dialects.made("gemma", dialects.GEMMA.replace("<end_of_turn>", "<eot>"))
-    with pytest.raises(ModelError, match="ends an answer by none of the model's stop tokens"):
-        other.require_turns(Problem("p", "What is 1+2?", "3"))
+    silent = dialects.GEMMA.replace("for m in messages", "for m in messages if m.role == 'user'")
+    for template in (dialects.GEMMA.replace("<end_of_turn>", "<eot>"), silent):
+        other = dialects.made("gemma", template.replace("raise_exception('by turns')", "''"))
+        with pytest.raises(ModelError, match="ends an answer by none of the model's stop tokens"):
+            other.require_turns(Problem("p", "What is 1+2?", "3"))
 
 
 def test_special_tokens_take_the_space_beside_them_where_they_do_in_a_prompt():

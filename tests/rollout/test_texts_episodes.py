@@ -2,17 +2,18 @@
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 
 from episodes import Here, Walk
-from potluck.episode import Turn, digest_of, turns_in
+from potluck.episode import Observation, Turn, digest_of, turns_in
 from potluck.rollout.base import RolloutRequest
 from potluck.rollout.texts.base import Cost, TextSettings
 from potluck.rollout.texts.episodes import BYTES_COUNTED, TOKENS_OF_TOOLS
 from potluck.rollout.texts.messages import messages_of, turn_in
+from potluck.rollout.texts.openai import TOKENS_AROUND
 from potluck.rollout.texts.options import OpenAIOptions
-from potluck.rollout.texts.round import TOKENS_AROUND
 from potluck.types import Problem, Sampling
 from stand_in_chat import StandInChat, stand_in_chat
 
@@ -132,10 +133,6 @@ def test_calls_and_their_answers_go_back_under_ids_of_our_own(server, author):
 
 
 def two_answers(play):
-    from dataclasses import replace
-
-    from potluck.episode import Observation
-
     heard = play.answered
     play.answered = lambda wait_s: [
         (number, replace(step, observations=(Observation("2", "add"), Observation("3", "add"))))

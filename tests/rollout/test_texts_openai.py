@@ -15,9 +15,8 @@ from potluck.fields import ConfigError
 from potluck.rollout.base import RolloutError, RolloutRequest
 from potluck.rollout.texts.base import BYTES_A_TOKEN, Cost, TextSettings
 from potluck.rollout.texts.endpoint import read_answer
-from potluck.rollout.texts.openai import Budget
+from potluck.rollout.texts.openai import TOKENS_AROUND, Budget
 from potluck.rollout.texts.options import OpenAIOptions
-from potluck.rollout.texts.round import TOKENS_AROUND
 from potluck.types import Problem, Sampling
 from stand_in_chat import stand_in_chat
 

@@ -165,9 +165,8 @@ def calls_of(render: Render, stops: Collection[str]) -> Markup | None:
     if not (alone := told(one, "", 1)) or not alone[1].strip():
         return None  # nothing would tell a call from what a turn says
     opening, middle, colon, comma, closing = alone.groups()
-    several = told(two, "", 2)
-    another = several[5] if several and several[9] == closing else None
-    glue = None
+    several, glue = told(two, "", 2), None
+    another = several[5] if several else None
     if behind := told(rf".*?{SAID}(.*?){NAME}.*", SAID, 1):
         # Some templates put empty thoughts in front, where nothing was said.
         shared = _alike(opening[::-1], behind[1][::-1])

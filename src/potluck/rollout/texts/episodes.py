@@ -26,13 +26,11 @@ from potluck.rollout.texts.base import NO_TOKENS, can_be_read
 from potluck.rollout.texts.books import Choices
 from potluck.rollout.texts.endpoint import ChatRequest, Choice, Dialect
 from potluck.rollout.texts.messages import messages_of, turn_in
-from potluck.rollout.texts.round import TOKENS_AROUND, TextRound
+from potluck.rollout.texts.openai import TOKENS_AROUND, OpenAIEngine, TextRound
 from potluck.types import Completion, End
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
-
-    from potluck.rollout.texts.openai import OpenAIEngine
 
 BYTES_COUNTED = 4
 """Bytes of text that count as one of the ``max_new_tokens`` that an episode's turns share: of what
@@ -40,6 +38,14 @@ endpoints count, some is hidden, and the books do not have it."""
 TOKENS_OF_TOOLS = 600
 """Most tokens that a server is assumed to put around tools."""
 POLL_S = 0.01
+
+
+class EpisodeEngine(OpenAIEngine):
+    """An author that plays in an environment."""
+
+    def _round(self, requests: Requests, seed: int) -> "EpisodeRound":
+        assert self.settings.environment
+        return EpisodeRound(self, requests, seed, self.settings.environment)
 
 
 @dataclass(slots=True)
@@ -62,7 +68,7 @@ class EpisodeRound(TextRound):
     one_by_one = True
 
     def __init__(
-        self, engine: "OpenAIEngine", requests: Requests, seed: int, environment: Environment
+        self, engine: OpenAIEngine, requests: Requests, seed: int, environment: Environment
     ) -> None:
         super().__init__(engine, requests, seed)
         self._environment, self._longest = environment, engine.settings.max_new_tokens

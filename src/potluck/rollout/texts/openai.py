@@ -1,20 +1,37 @@
-"""An author that asks a model behind an OpenAI-compatible endpoint, which may tell no
-log-probabilities.
+"""Texts of a model behind an OpenAI-compatible endpoint, which may tell no log-probabilities.
 
-A round's requests are in a thread of their own: a notebook runs an event loop already in the main
-thread.
+A round's requests share an event loop in a thread of its own: a notebook runs one already in the
+main thread, and only a loop can break off what is under way.
 """
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from potluck.files import derived_seed
 from potluck.rollout.base import TICK_S, Progress, Requests
-from potluck.rollout.texts.base import Cost, TextSettings, Written
-from potluck.rollout.texts.books import Books
-from potluck.rollout.texts.endpoint import ChatEndpoint, Dialect
-from potluck.rollout.texts.episodes import EpisodeRound
-from potluck.rollout.texts.round import TextRound
+from potluck.rollout.texts.base import BYTES_A_TOKEN, NO_TOKENS, Cost, TextSettings, Written
+from potluck.rollout.texts.books import Booking, Books, Choices
+from potluck.rollout.texts.endpoint import (
+    ChatEndpoint,
+    ChatRequest,
+    Choice,
+    Dialect,
+    Refused,
+    Unavailable,
+    read_answer,
+)
+from potluck.types import Completion, End
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+TOKENS_AROUND = 100
+"""Most tokens that a server is assumed to put around a question: its template's, its own prompt."""
+BYTES_AROUND, BYTES_A_BYTE = 2**16, 12
+"""Longest answer: JSON escapes a byte as 6, and a text may come with its hidden reasoning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +67,7 @@ class OpenAIEngine:
         total = sum(request.count for request in requests)
         if not requests:
             return Written(())
-        before, environment = self.books.spent, self.settings.environment
-        work = TextRound(self, requests, seed)
-        if environment:
-            work = EpisodeRound(self, requests, seed, environment)
+        before, work = self.books.spent, self._round(requests, seed)
         try:
             self._ask_all(work, progress, total)
         except BaseException:
@@ -67,7 +81,10 @@ class OpenAIEngine:
         self._tell(work)
         return Written(tuple(work.completions(author)), self.books.spent - before)
 
-    def _ask_all(self, work: TextRound, progress: Progress, total: int) -> None:
+    def _round(self, requests: Requests, seed: int) -> "TextRound":
+        return TextRound(self, requests, seed)
+
+    def _ask_all(self, work: "TextRound", progress: Progress, total: int) -> None:
         with ThreadPoolExecutor(1) as pool:
             asking = pool.submit(asyncio.run, work.ask_all())
             try:
@@ -77,7 +94,7 @@ class OpenAIEngine:
                 work.ended.set()
             asking.result()
 
-    def _tell(self, work: TextRound) -> None:
+    def _tell(self, work: "TextRound") -> None:
         url, model = self.endpoint.address.url, self.endpoint.model
         if work.trouble:
             news = f"{url} does not write now ({work.trouble}); it is asked again in the next round"
@@ -103,3 +120,150 @@ class OpenAIEngine:
         if what not in self._told:
             self._told.add(what)
             self.settings.notify(news)
+
+
+class TextRound:
+    """Requests of one round for texts, and what they have brought so far."""
+
+    one_by_one: ClassVar[bool] = False
+    """True: each completion is asked for by itself."""
+
+    def __init__(self, engine: OpenAIEngine, requests: Requests, seed: int) -> None:
+        self.engine, self.requests, self.seed = engine, requests, seed
+        self.ended, self.count, self.under_way = threading.Event(), 0, Cost()
+        self.slots = asyncio.Semaphore(engine.endpoint.concurrency)
+        self.kept = engine.books.begin(seed)  # answers that came before a crash
+        self.texts: dict[ChatRequest, list[tuple[str, End]]] = {}
+        self.trouble = ""
+        """Reason why nothing more is asked in this round; empty: there is none."""
+        self.refused: tuple[str, int] | None = None
+        """Reason and status of a question that was not taken."""
+        self.unusable: list[str] = []
+        """Reasons of the episodes that are left out."""
+
+    def completions(self, author: str) -> list[Completion]:
+        """List the texts in the order of the requests, with indices without gaps."""
+        pairs: list[list[tuple[str, End]]] = [[] for _ in self.requests]
+        for ask in sorted(self.texts, key=lambda ask: (ask.place, ask.first)):
+            pairs[ask.place] += self.texts[ask]
+        return [
+            Completion(request.problem.id, author, index, NO_TOKENS, None, end, text)
+            for request, of_problem in zip(self.requests, pairs, strict=True)
+            for index, (text, end) in enumerate(of_problem)
+        ]
+
+    async def ask_all(self) -> None:
+        """Ask until all is answered or left out, or ``ended`` is set."""
+        engine, most = self.engine, max(request.count for request in self.requests)
+        asks = [ChatRequest(place, 0, request.count) for place, request in enumerate(self.requests)]
+        if self.one_by_one or "n" in engine.dialect.left_out:
+            asks = [one for ask in asks for one in ask.one_by_one()]
+        longest_bytes = BYTES_A_BYTE * BYTES_A_TOKEN * engine.settings.max_new_tokens
+        async with engine.endpoint.client(BYTES_AROUND + longest_bytes * most) as client:
+            pending = {asyncio.create_task(self._ask(client, ask)) for ask in asks}
+            try:
+                while pending and not self.ended.is_set():
+                    done, pending = await asyncio.wait(
+                        pending, timeout=TICK_S, return_when=asyncio.FIRST_EXCEPTION
+                    )
+                    for more in await asyncio.gather(*done):
+                        pending |= {asyncio.create_task(self._ask(client, a)) for a in more}
+            finally:
+                for task in pending:
+                    task.cancel()
+                await asyncio.gather(*pending, return_exceptions=True)
+
+    async def _ask(self, client: "AsyncOpenAI", ask: ChatRequest) -> list[ChatRequest]:
+        """Ask, unless nothing more is to be asked; return what is left to be asked."""
+        engine = self.engine
+        async with self.slots:
+            if (kept := self.kept.get(self._digest(ask))) is not None:
+                return self._take(ask, kept)
+            if self._digest(replace(ask, count=1)) in self.kept:
+                return ask.one_by_one()  # as before the crash
+            body = self._body(ask, engine.dialect)
+            try:
+                raw = await engine.endpoint.ask(lambda: self._send(client, ask, body))
+            except Unavailable as error:
+                self.trouble = self.trouble or str(error)
+                return []
+            except Refused as error:
+                if error.status in (401, 404) or 300 <= error.status < 400:
+                    raise engine.endpoint.refuse(str(error), error.status) from None
+                if not (further := engine.dialect.again(ask, body, error.text)):
+                    self.refused = str(error), error.status
+                return further
+            return self._read(ask, raw)
+
+    async def _send(self, client: "AsyncOpenAI", ask: ChatRequest, body: dict[str, Any]) -> bytes:
+        """Send one request, with its cost booked before."""
+        engine, most = self.engine, self._most(ask)
+        if self.trouble or engine.budget.is_spent(engine.books.spent - self.under_way):
+            raise Unavailable("", may_cost=False)
+        engine.books.add(Booking(most))
+        self.under_way += most
+        try:
+            create = client.chat.completions.with_raw_response.create
+            return await engine.endpoint.body(create(model=engine.endpoint.model, **body))
+        except (Unavailable, Refused) as error:
+            if isinstance(error, Refused) or not error.may_cost:
+                engine.books.add(Booking(Cost(1) - most))
+            raise
+        finally:
+            self.under_way -= most
+
+    def _body(self, ask: ChatRequest, dialect: Dialect) -> dict[str, Any]:
+        problem = self.requests[ask.place].problem
+        return dialect.body(problem, self._sampling(ask), ask.count)
+
+    def _sampling(self, ask: ChatRequest) -> dict[str, Any]:
+        settings = self.engine.settings
+        return {
+            "max_tokens": settings.max_new_tokens,
+            "temperature": settings.sampling.temperature,
+            "top_p": settings.sampling.top_p,
+            # 31 bits: some servers have no more. One each, as equal seeds would write equal texts.
+            "seed": derived_seed(f"{self.seed}/{ask.place}/{ask.first}") >> 32,
+        }
+
+    def _digest(self, ask: ChatRequest) -> str:
+        """Digest all that is asked, and of which model, whatever it turns out to take of it."""
+        endpoint, id = self.engine.endpoint, self.requests[ask.place].problem.id
+        asked = (endpoint.address.url, endpoint.model, id, ask, self._body(ask, Dialect()))
+        return f"{self.seed}/{derived_seed(repr(asked))}"
+
+    def _read(self, ask: ChatRequest, raw: bytes) -> list[ChatRequest]:
+        """Keep an answer's completions; return requests for the rest: servers may ignore ``n``."""
+        engine = self.engine
+        if not (answer := read_answer(raw)):
+            self.trouble = "its answer is not one of the protocol, too long or cut off"
+            return []
+        choices = [self._choice(choice) for choice in answer.choices[: ask.count]]
+        usage, most = answer.usage, self._most(ask)
+        told = usage and engine.budget.cost(usage.prompt_tokens, usage.completion_tokens)
+        engine.books.add(Booking(told - most if told else Cost(), self._digest(ask), choices))
+        return self._take(ask, choices)
+
+    def _choice(self, choice: Choice) -> tuple[str, End] | None:
+        return choice.text(self.engine.settings.max_new_tokens)
+
+    def _take(self, ask: ChatRequest, choices: Choices) -> list[ChatRequest]:
+        self.engine.has_written, dialect = True, self.engine.dialect
+        self.texts[ask] = [pair for pair in choices if pair]
+        self.count += len(self.texts[ask])
+        if ask.count == 1:
+            return []
+        dialect.takes_n |= len(choices) > 1
+        dialect.left_out.update([] if len(choices) > 1 else ["n"])
+        return ask.one_by_one(len(choices))
+
+    def _most(self, ask: ChatRequest) -> Cost:
+        """Bound the cost of a request by the longest prompt and the longest completions."""
+        most = ask.count * int(self._sampling(ask)["max_tokens"])
+        return replace(self.engine.budget.cost(self._most_prompt(ask), most), booked=1)
+
+    def _most_prompt(self, ask: ChatRequest) -> int:
+        """Bound the tokens of a prompt: one for each byte of the question, and those that a server
+        puts around it."""
+        problem = self.requests[ask.place].problem
+        return len((problem.system + problem.question).encode()) + TOKENS_AROUND

@@ -56,6 +56,10 @@ class OpenAIOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", ta
             self.usd_per_million_prompt,
             self.usd_per_million_completion,
         )
+        if settings.environment:
+            from potluck.rollout.texts.episodes import EpisodeEngine
+
+            return EpisodeEngine(self._endpoint(), budget, settings)
         return OpenAIEngine(self._endpoint(), budget, settings)
 
     def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
