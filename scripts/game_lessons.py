@@ -16,7 +16,7 @@ from potluck.rollout.base import RandomSampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
 from potluck.tasks import Task
 from potluck.tasks.games.calculator import draw_chain
-from potluck.tasks.games.maze import KINDS, Kind, Maze
+from potluck.tasks.games.maze import KINDS, Maze, MazeKind
 from solutions import calculator_solution
 
 MAZE_CHARACTERS = "0123456789neswkox@>"
@@ -42,7 +42,7 @@ def untrained(
     )  # fmt: skip
 
 
-def maze_lesson(generator: random.Random, *, own: Kind = "any") -> list[str]:
+def maze_lesson(generator: random.Random, *, own: MazeKind = "any") -> list[str]:
     """A game, and moves by one that is good at mazes of its ``own`` kind, and lost in the other."""
     is_longer = own == "any" and generator.random() < LONGER
     kind = generator.choice(KINDS)

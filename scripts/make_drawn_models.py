@@ -179,7 +179,7 @@ KINDS |= {
 MAZES = partial(school.character_tokenizer, games.MAZE_CHARACTERS)
 
 
-def maze(hidden_size: int, layers: int, own: games.Kind = "any") -> Kind:
+def maze(hidden_size: int, layers: int, own: games.MazeKind = "any") -> Kind:
     """Make a kind that plays mazes, and well only those of its own kind."""
     return Kind(
         MazeOptions().make, lambda task, lot: games.maze_lesson(lot, own=own), hidden_size, layers,

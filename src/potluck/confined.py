@@ -69,7 +69,7 @@ class Confined:
         """End it, and what it started; it is not known to have ended before ``wait``, so its
         number is still its own."""
         if self.process.returncode is None:
-            with suppress(ProcessLookupError):
+            with suppress(OSError):
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         for pipe in filter(None, (self.process.stdin, self.process.stdout)):

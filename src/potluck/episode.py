@@ -23,6 +23,8 @@ Grade = Literal["transcript", "replay", "own"]
     own         anything else: episodes of others are not learned from
 """
 MOST_TURNS = 4096
+MOST_NESTED = 64
+"""Levels of lists and objects in the arguments of a call."""
 
 
 class EnvironmentFailed(PotluckError):
@@ -124,12 +126,21 @@ _turns = msgspec.json.Decoder(tuple[Turn, ...])
 
 
 def turns_in(text: str) -> tuple[Turn, ...] | None:
-    """Read what ``text_of`` wrote; None if it is anything else, by a letter."""
+    """Read what ``text_of`` wrote; None if it is anything else, by a letter, or has arguments
+    nested so deeply that writing them again could fail."""
     try:
         turns = _turns.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
-    return turns if 0 < len(turns) <= MOST_TURNS and text_of(turns) == text else None
+    arguments = [call.arguments for turn in turns for call in turn.calls]
+    if not 0 < len(turns) <= MOST_TURNS or not _is_within(arguments, MOST_NESTED):
+        return None
+    return turns if text_of(turns) == text else None
+
+
+def _is_within(value: Any, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels >= 0 and all(_is_within(each, levels - 1) for each in inner)
 
 
 def acted(turns: Sequence[Turn], end: End) -> Sequence[Turn]:

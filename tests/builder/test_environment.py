@@ -57,7 +57,7 @@ def graded(config, folder):
 def test_a_plan_tells_the_grade_and_plays_nothing_that_is_not_trusted(config, capsys):
     file = io.StringIO()
     Console(file=file, width=500).print(check(config, trust_code=True))
-    assert "ticks.py:Ticks: game, grade own: it does not repeat, so others' episodes" in (
+    assert "ticks.py:Ticks: grade 'own': it does not repeat, so others' episodes" in (
         text := file.getvalue()
     )
     assert "to turn 1, '1', it said" in text

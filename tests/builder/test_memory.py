@@ -16,6 +16,7 @@ from potluck.node.learning.batch import Batch
 from potluck.node.learning.learner import Learner
 from potluck.rollout.base import RandomSampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
+from potluck.tasks.table import JsonlOptions
 from potluck.types import Completion, Problem
 
 PROMPT, NEW, ROWS = 24, 40, 8
@@ -213,3 +214,17 @@ def test_every_setting_that_spares_memory_spares_it_where_it_should():
         ({"optimizer": "adamw-8bit"}, "moments"),
     ]:
         assert getattr(memory_with(**change), part) < getattr(plain, part), change
+
+
+def test_an_episode_may_fill_all_the_room_that_the_recipe_gives():
+    node = {"a": NodeConfig(model="-", micro_batch_tokens=1)}  # a row at a time
+    sampling = SamplingConfig(max_new_tokens=100, max_total_tokens=2000)
+
+    def with_task(task):
+        return memory_with(RunConfig(name="x", node=node, sampling=sampling, task=task))
+
+    plain = with_task(JsonlOptions(path="problems.jsonl"))
+    played = with_task(JsonlOptions(path="problems.jsonl", game="game.py:Game"))
+    assert played.learning > plain.learning
+    assert played.writing > plain.writing
+    assert plain == memory_with(RunConfig(name="x", node=node, sampling=sampling))

@@ -79,7 +79,7 @@ MISTAKES = [  # words, way out
     ([*RUN, *sets(["node.large.model=/no/such/folder"])], "'/no/such/folder'"),
     ([*RUN, *sets(["node.large.model=runs"])], "'runs'"),
     ([*RUN, *sets(["node.large.model=builtin:digits-smal"])],
-     "no built-in model is named 'digits-smal'; there is chain-adder, chain-subtractor, "),
+     "no built-in model is named 'digits-smal'; there is calculator-large, calculator-small, "),
     ([*RUN, *sets(["node.large.model=other-tokenizer", "objective={method='tis'}"])],
      "differ, so the log-probabilities that one tells of its tokens say nothing of the"),
     ([*RUN, *sets(["problems_per_round=20001", "group_size=2"])],
@@ -172,6 +172,16 @@ def test_what_ends_a_run_is_one_line_and_an_exit_code(
 
 
 # What there is to do.
+
+
+@pytest.mark.parametrize("task", ["digits", "maze", "calculator"])
+def test_new_writes_the_recipe_of_a_task(desk, potluck_says, task):
+    assert potluck_says("new", "first.toml", "--task", task)[0] == 0
+    config = potluck.load(desk / "first.toml")
+    assert (config.name, config.task.__struct_config__.tag) == (task, task)
+    assert {node.model for node in config.node.values()} == {
+        f"builtin:{task}-small", f"builtin:{task}-large"
+    }  # fmt: skip
 
 
 def test_new_then_check_starts_nothing_and_says_what_a_run_would_cost(

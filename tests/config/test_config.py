@@ -33,6 +33,8 @@ from potluck.rollout.options import HFOptions, VllmOptions
 from potluck.tasks import TASKS
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
 from potluck.tasks.environments.numbered import GameOptions
+from potluck.tasks.games.calculator import CalculatorOptions
+from potluck.tasks.games.maze import MazeOptions
 from potluck.tasks.gsm8k import Gsm8kOptions
 from potluck.tasks.gym import ReasoningGymOptions
 from potluck.tasks.math500 import Math500Options
@@ -102,6 +104,8 @@ TASK_TABLES = [
         dataset="gcd", parameters={"max_value": 9, "list": [1, [2.5]]}, other_parameters={"a": {}}
     ),
     GameOptions(game="games.py:Game", parameters={"size": 4}, max_turns=3),
+    MazeOptions(kind="keys", other_kind="portals", other_size=4, problems=9),
+    CalculatorOptions(terms=5, train_problems=0, max_turns=9),
 ]
 
 

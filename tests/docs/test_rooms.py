@@ -92,7 +92,7 @@ MAY_IMPORT = {
     "__init__": {"builder", "config", "launch", "show.notebook", "show.terminal", "types"},
     "__main__": {"cli"},
 }
-NO_CODE = {"models", "recipe.toml", "py.typed"}
+NO_CODE = {"models", "py.typed", "recipe.toml", "recipe-maze.toml", "recipe-calculator.toml"}
 """What is in the house and is no room: it holds no Python."""
 
 

@@ -11,6 +11,8 @@ from launch.runs import crash, lines, numbers
 from potluck.cli.base import app
 from potluck.config import as_tree
 from potluck.launch.in_process import run
+from potluck.replay.plan import make_plan
+from potluck.replay.run import replay
 
 GAME = """
 class Walk:
@@ -96,3 +98,13 @@ def test_nodes_in_processes_of_their_own_play_each_others_episodes(recipe, tmp_p
         rounds = lines(tmp_path / "run", name)
         assert [sorted(each["sources"]) for each in rounds] == [list(NODES)] * 3
         assert not any(each["unreadable"] for each in rounds)
+
+
+def test_both_heard_and_paid_the_same_and_other_methods_can_be_tried_on_it(recipe, tmp_path):
+    run(recipe(), tmp_path / "run", trust_code=True)
+    small, large = (lines(tmp_path / "run", name, "completions") for name in NODES)
+    assert small == large
+    plan = make_plan(tmp_path / "run", methods="nois,tis", node="small", out=tmp_path / "out")
+    rows = list(replay(plan, say=pytest.fail, trust_code=True))
+    assert [row.method for row in rows] == ["nois"] * 3 + ["tis"] * 3
+    assert all(-1 <= row.cosine <= 1 for row in rows)

@@ -8,6 +8,7 @@ import copy
 import math
 import weakref
 from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -193,7 +194,7 @@ def row_logits(network, prompt, written, temperature, heard):
     return [logits / temperature for logits in found]
 
 
-def row_logp(network, prompt, written, temperature, heard):
+def row_logp(network, prompt, written, temperature, heard=MappingProxyType({})):
     """One list of 0-dim tensors: ln p of each token."""
     logits = row_logits(network, prompt, written, temperature, heard)
     pairs = zip(logits, written.token_T, strict=True)

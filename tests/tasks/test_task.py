@@ -10,6 +10,7 @@ from nouns import completion
 from potluck.tasks import Split, TaskError
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
 from potluck.tasks.base import WithOutOfDistribution
+from potluck.tasks.games.calculator import Chains
 from potluck.tasks.gsm8k import Gsm8kOptions
 from potluck.tasks.rewards import CustomRewards, HashReward, Reward
 from potluck.tasks.table import JsonlOptions, Table
@@ -39,6 +40,7 @@ MAKERS = {
     "chain, one sign each": lambda path: ChainOptions(
         other_terms=6, signs="alike", other_signs="-"
     ).make(),
+    "calculator, without turns": lambda path: Chains(3, 4, 50),
     "gsm8k": lambda path: Gsm8kOptions(path=path).make(),
     "gsm8k, as the paper": lambda path: Gsm8kOptions(path=path, validation="test").make(),
     "gsm8k, another prompt": lambda path: Gsm8kOptions(
@@ -71,7 +73,7 @@ def tasks(made_up_path):
 
 def right(problem):
     """A text that is right for every task that we have."""
-    if problem.id.startswith("hub/"):
+    if problem.id.startswith(("hub/", "calculator/")):
         return problem.answer
     if problem.id.startswith(("gsm8k/", "jsonl/")):
         return f"<think>...</think><answer>{problem.answer}</answer>"

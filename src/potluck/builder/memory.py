@@ -21,6 +21,7 @@ from potluck.model.scoring import logits_at_once
 from potluck.model.shape import Shape
 from potluck.rollout.options import BYTES, Writing
 from potluck.schedule import PLANS, part_of_round
+from potluck.tasks.environments.options import PlayOptions
 
 GIB = 2**30
 CUDA_BYTES = GIB * 3 // 4
@@ -88,6 +89,8 @@ def memory_of(
     rows, new = config.problems_per_round * config.group_size, config.sampling.max_new_tokens
     wanted = config.evaluation
     longest = min(config.sampling.max_total_tokens, prompts.longest + new)
+    if isinstance(config.task, PlayOptions) and config.task.play():
+        longest = config.sampling.max_total_tokens  # what is observed in an episode, too
     at_end = prompts.longest + wanted.max_new_tokens if wanted.max_new_tokens else longest
     longest, at_end = (min(tokens, shape.context or tokens) for tokens in (longest, at_end))
     own = own_completions(config, name)

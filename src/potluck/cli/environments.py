@@ -41,7 +41,7 @@ def check_command(
         kind: EnvironmentKind = "environment" if environment else "game"
         kind = kind if game or environment else kind_of(name, LIMITS)
         found = check(Spec(kind, name), LIMITS, [row for _, row in read], action or ())
-    say(f"{name}: {found}")
+    say(f"{name} ({found.kind}): {found}")
     for line in found.why:
         say(f"  {line}")
     for line in found.warnings:

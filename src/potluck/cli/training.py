@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from msgspec.structs import replace
@@ -63,11 +63,20 @@ def demo_command(
 
 
 @app.command("new")
-def new_command(recipe: Annotated[Path, typer.Argument(help="The file to write")]) -> None:
+def new_command(
+    recipe: Annotated[Path, typer.Argument(help="The file to write")],
+    task: Annotated[
+        Literal["digits", "maze", "calculator"],
+        typer.Option(help="Sums; a game of many turns; tools"),
+    ] = "digits",
+) -> None:
     """Write a commented recipe to start from."""
+    start = STARTING_RECIPE
+    if task != "digits":
+        start = start.with_stem(f"{start.stem}-{task}")
     try:
         with recipe.open("x", encoding="utf-8") as file:
-            file.write(STARTING_RECIPE.read_text(encoding="utf-8"))
+            file.write(start.read_text(encoding="utf-8"))
     except FileExistsError:
         raise ConfigError(f"{recipe} exists; name another file or remove it") from None
     except OSError as error:

@@ -35,6 +35,8 @@ SAME = {
     "checkpoint_every": "save_steps",
     "every": "eval_steps eval_every",
     "max_new_tokens": "max_completion_length max_length max_tokens max_response_length",
+    "max_turns": "max_tool_calling_iterations",
+    "environment": "environment_factory",
     "max_prompt_tokens": "max_prompt_length",
     "beta": "kl_coef kl_beta kl_loss_coef",
     "clip_epsilon": "epsilon clip_range clip_ratio",

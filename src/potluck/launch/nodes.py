@@ -127,6 +127,10 @@ def _run_worker(processes: ProcessGroup, local: LocalNodes) -> RunResult:
     raise outcome
 
 
+def _tell(display: Display, text: str) -> None:
+    display.show(Notice(text))
+
+
 def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) -> RunResult:
     """Look at everything that can be wrong with the recipe, before anything is written; then run
     its rounds."""
@@ -134,7 +138,7 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     local.check_folder()  # again: another process may have had it until now
     prepared = prepare(
         config, local.names, folder, trust_code=local.trust_code, all_here=local.all_here,
-        kept=local.folders[0], say=lambda text: display.show(Notice(text)),
+        kept=local.folders[0], say=partial(_tell, display),
     )  # fmt: skip
     task = prepared.task
     assert task  # absent data is an error: no absences are named
@@ -160,10 +164,7 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     journal = Journal(config, folder, local.names, first)
     with tracked, journal, interrupts() as interrupted:
         display = Fanout((display, tracked, journal))
-
-        def notify(told: str) -> None:
-            display.show(Notice(told))
-
+        notify = partial(_tell, display)
         for note in prepared.notes:
             notify(note)
         shown: dict[str, PhaseProgress] = {}

@@ -319,12 +319,14 @@ class LanguageModel:
         rows = [torch.from_numpy(input_S).long() for input_S, _ in inputs]
         token_MS = pad_sequence(rows, batch_first=True).to(self.device)
         length_M = torch.tensor([len(t) for t in tokens])
-        predicts_MS = torch.zeros(token_MS.shape, dtype=torch.bool)
+        predicts_MS = np.zeros(token_MS.shape, bool)
         for predicts_S, (_, place_T) in zip(predicts_MS, inputs, strict=True):
-            predicts_S[torch.from_numpy(place_T)] = True
+            predicts_S[place_T] = True
         wanted_X = torch.from_numpy(np.concatenate(tokens)).long().to(self.device)
         with self._rounding():
-            found = self.scorer(token_MS, predicts_MS.to(self.device), wanted_X, temperature)
+            found = self.scorer(
+                token_MS, torch.from_numpy(predicts_MS).to(self.device), wanted_X, temperature
+            )
         mask_MT = (torch.arange(int(length_M.max())) < length_M[:, None]).to(self.device)
         nothing_MT = torch.zeros(mask_MT.shape, device=self.device)
         logp_MT, entropy_MT = (nothing_MT.masked_scatter(mask_MT, each_X) for each_X in found)

@@ -1,6 +1,7 @@
 """Games and environments that tests play, and that processes apart import: pure Python."""
 
 import asyncio
+import os
 import random
 import socket
 import time
@@ -150,3 +151,10 @@ class Caller(Count):
 
 class NoReset:
     """No environment at all."""
+
+
+class Client(Count):
+    """Made of a connection to the port in a variable."""
+
+    def __init__(self):
+        socket.create_connection(("127.0.0.1", int(os.environ["CLIENT_PORT"])), timeout=10).close()

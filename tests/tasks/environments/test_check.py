@@ -6,6 +6,8 @@ from potluck.episode import EnvironmentFailed, Turn
 from potluck.tasks.environments import check as checking
 from potluck.tasks.environments.check import Heard, Script, check, difference, kind_of, probes
 from potluck.tasks.environments.kinds import Spec
+from potluck.tasks.games.calculator import CalculatorOptions
+from potluck.tasks.games.maze import MazeOptions
 
 LIMITS = 5.0, 2 << 30
 GAMES = """
@@ -170,3 +172,15 @@ def test_the_first_difference_says_where_and_what(one, other, words):
     found = difference(Script({}, 0, (Turn("up"), Turn("down"))), one, other)
     assert words in found
     assert bool(words) == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "grade"), [(MazeOptions(), "replay"), (CalculatorOptions(), "transcript")]
+)
+def test_the_environments_of_the_package_have_the_grade_that_they_are_given(
+    options, grade, hurried
+):
+    task = options.make()
+    task.environment.check(task.ids("train")[:2])
+    assert (task.environment.found.grade, task.environment.found.warnings) == (grade, ())
+    task.environment.close()

@@ -1,14 +1,17 @@
 """Environments in processes apart: two kinds, what they say and pay, and what bounds them."""
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from potluck.episode import EnvironmentFailed, Observation, Step, ToolCall, Turn
+from potluck.episode import EnvironmentFailed, Observation, Step, ToolCall, Turn, turns_in
 from potluck.tasks.base import TaskError, environment_of
 from potluck.tasks.environments.numbered import GameOptions
 
+LEAVES = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x50000000))"
 GAMES = Path(__file__).parent / "games.py"
 
 
@@ -131,8 +134,8 @@ def test_random_numbers_of_one_instance_are_not_those_of_another(made):
 
 
 HARM = {
-    "hang": "took more than 1 s or 1 GiB",
-    "allocate": "took more than 1 s or 1 GiB",
+    "hang": "took more than 2 s or 1 GiB",
+    "allocate": "took more than 2 s or 1 GiB",
     "exit": "ended its process",
     "nan": "a reward is nan; expected a finite number",
     "None": r"step returned None; expected \(text, reward, done\)",
@@ -141,7 +144,7 @@ HARM = {
 
 @pytest.fixture
 def harmful(made):
-    task = made("Harmful", step_s=0.5, memory_gib=1)
+    task = made("Harmful", step_s=1, memory_gib=1)
     return task, first(task)
 
 
@@ -164,8 +167,20 @@ def test_what_a_game_raises_or_prints_is_what_it_says_at_most(harmful):
         says(task, *["a"] * 100_000)
 
 
+@pytest.mark.parametrize(
+    ("levels", "is_read"), [(60, True), (66, False), (980, False), (10**5, False)]
+)
+def test_arguments_that_cannot_be_written_again_are_not_read(made, levels, is_read):
+    nested = "[" * levels + "]" * levels
+    turns = turns_in(f'[["",[["which",{{"a":{nested}}}]]]]')
+    assert (turns is not None) == is_read
+    if turns:
+        task = made("Counter", "environment", parameters={"goal": 5})
+        assert task.environment.replay(first(task), turns).errors == 1
+
+
 def test_an_episode_that_hangs_holds_up_no_other_and_those_beside_it_are_played_again(made):
-    task = made("Harmful", step_s=0.5)
+    task = made("Harmful", step_s=1)
     play = task.environment.open()
     beside = 4 * 3  # in the same process as 0, however many there are
     for episode in (0, 1, beside):
@@ -174,12 +189,12 @@ def test_an_episode_that_hangs_holds_up_no_other_and_those_beside_it_are_played_
     assert len(all_answers(play, 3)) == 3
     play.act(0, Turn("hang"))
     play.act(1, Turn("b"))
-    answers = dict(play.answered(0.4))  # while 0 hangs, for half a second at least
+    answers = dict(play.answered(0.4))  # while 0 hangs, for a second at least
     assert 0 not in answers
     play.act(beside, Turn("b"))
     while len(answers) < 3:
         answers |= dict(play.answered(60))
-    assert "took more than 0.5 s" in str(answers[0])
+    assert "took more than 1 s" in str(answers[0])
     assert answers[beside] == Step((Observation("b2"),), done=False)
     with pytest.raises(EnvironmentFailed):
         play.finish(0)
@@ -210,12 +225,15 @@ def test_an_environment_that_is_nobody_elses_pays_for_what_was_played_here_alone
         says(task, "a", "x")
 
 
-def test_only_an_environment_of_grade_own_reaches_the_network(made):
+def test_only_an_environment_of_grade_own_reaches_the_network(made, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
         task = made("Caller")
-        if says(task, port) != ["OSError"]:
+        if subprocess.run([sys.executable, "-c", LEAVES]).returncode:
             pytest.skip("a process may not leave its network here")
+        assert says(task, port) == ["OSError"]
+        monkeypatch.setenv("CLIENT_PORT", port)
+        assert made("Client").environment.grade == "own"
         task.environment.grade = "own"
         play = task.environment.open()
         play.begin(0, first(task))

@@ -72,7 +72,7 @@ class Checked(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.kind}, grade {self.grade}: {MEANING[self.grade]}"
+        return f"grade {self.grade!r}: {MEANING[self.grade]}"
 
 
 class Script(NamedTuple):

@@ -42,7 +42,11 @@ class EnvironmentTask(DerivedTask):
             limit_bytes=int(limits.memory_gib * 2**30),
         )
         try:
-            schemas, self._pays = environment.about()
+            try:
+                schemas, self._pays = environment.about()
+            except EnvironmentFailed:  # it may be made of a client of the network
+                environment.grade = "own"
+                schemas, self._pays = environment.about()
         except EnvironmentFailed as error:
             raise TaskError(str(error)) from error
         self._tools = json.dumps(schemas) if schemas else ""

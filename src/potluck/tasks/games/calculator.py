@@ -29,9 +29,9 @@ LARGEST = 999
 class CalculatorOptions(PlayOptions, frozen=True, kw_only=True, tag_field="name", tag="calculator"):
     """Chains of sums with a calculator to call, made up: an example of tools for small models."""
 
-    terms: Annotated[int, Meta(ge=2, le=16)] = 3
+    terms: Annotated[int, Meta(ge=3, le=16)] = 3
     """Numbers of each chain, in training and validation."""
-    other_terms: Annotated[int, Meta(ge=2, le=16)] = 4
+    other_terms: Annotated[int, Meta(ge=3, le=16)] = 4
     """Numbers of each chain out of distribution."""
     train_problems: Annotated[int, Meta(ge=0, le=SPLIT_SIZES["train"])] = 2000
     """Problems to train on, the first of those that are drawn; 0: all of them."""

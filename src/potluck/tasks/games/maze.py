@@ -27,9 +27,9 @@ from potluck.tasks.base import Split, TaskError
 from potluck.tasks.environments.kinds import EnvironmentKind
 from potluck.tasks.environments.numbered import NumberedOptions
 
-Kind = Literal["keys", "portals", "any"]
+MazeKind = Literal["keys", "portals", "any"]
 Size = Annotated[int, Meta(ge=3, le=9)]
-KINDS: tuple[Kind, ...] = ("keys", "portals")
+KINDS: tuple[MazeKind, ...] = ("keys", "portals")
 MOVES = {"n": (-1, 0), "e": (0, 1), "s": (1, 0), "w": (0, -1)}
 SPARE = 4
 """Turns beyond the shortest way."""
@@ -38,7 +38,7 @@ HELD_OUT = 8
 WALLED = 0.2
 """Chance that two neighbours have a wall between them."""
 
-Cell = tuple[int, int]
+Spot = tuple[int, int]
 
 
 class MazeOptions(NumberedOptions, frozen=True, kw_only=True, tag_field="name", tag="maze"):
@@ -46,9 +46,9 @@ class MazeOptions(NumberedOptions, frozen=True, kw_only=True, tag_field="name", 
 
     problems: Count = 2000
     """Problems to train on."""
-    kind: Kind = "any"
+    kind: MazeKind = "any"
     """Kind of maze, in training and validation: every second one of each, or one of them."""
-    other_kind: Kind = "any"
+    other_kind: MazeKind = "any"
     """The same, out of distribution."""
     size: Size = 4
     """Cells of each side, in training and validation. The shortest way has as many moves, or up to
@@ -74,24 +74,24 @@ class MazeOptions(NumberedOptions, frozen=True, kw_only=True, tag_field="name", 
         return {"kind": self.kind, "size": self.size, "held_out": split == "validation"}
 
 
-class State(NamedTuple):
+class Standing(NamedTuple):
     """What a player can change."""
 
-    cell: Cell
+    cell: Spot
     has_key: bool = False
 
 
-class Plan:
+class Layout:
     """A maze that is drawn: walls, things, and the ways through it."""
 
-    def __init__(self, kind: Kind, size: int, generator: random.Random) -> None:
+    def __init__(self, kind: MazeKind, size: int, generator: random.Random) -> None:
         """Draw one, in which nothing promises that there is a way."""
         cells = [(row, column) for row in range(size) for column in range(size)]
         middle = size // 2
         sides = [[c for c in cells if (c[1] < middle) == left] for left in (True, False)]
         generator.shuffle(sides)
         here, there = sides if kind == "portals" else (cells, cells)
-        self.kind, self.ways = kind, {cell: dict[str, Cell]() for cell in cells}
+        self.kind, self.ways = kind, {cell: dict[str, Spot]() for cell in cells}
         for cell in cells:
             for letter, back in (("e", "w"), ("s", "n")):
                 beside = (cell[0] + MOVES[letter][0], cell[1] + MOVES[letter][1])
@@ -103,19 +103,21 @@ class Plan:
         left = [cell for cell in there if cell not in (self.start, self.thing)]
         self.exit, self.far_portal = generator.sample(left, 2)
 
-    def options(self, state: State) -> dict[str, State]:
+    def options(self, state: Standing) -> dict[str, Standing]:
         """List the moves that change something, and where each leads."""
-        options = {letter: State(to, state.has_key) for letter, to in self.ways[state.cell].items()}
+        options = {
+            letter: Standing(to, state.has_key) for letter, to in self.ways[state.cell].items()
+        }
         if self.kind == "keys" and state == (self.thing, False):
-            options["k"] = State(state.cell, True)
+            options["k"] = Standing(state.cell, True)
         if self.kind == "portals" and state.cell in (self.thing, self.far_portal):
-            options["o"] = State(self.far_portal if state.cell == self.thing else self.thing)
+            options["o"] = Standing(self.far_portal if state.cell == self.thing else self.thing)
         return options
 
-    def is_out(self, state: State) -> bool:
+    def is_out(self, state: Standing) -> bool:
         return state.cell == self.exit and state.has_key == (self.kind == "keys")
 
-    def shortest(self, state: State) -> str | None:
+    def shortest(self, state: Standing) -> str | None:
         """Find the moves of a shortest way out; None: there is no way."""
         ways, waiting = {state: ""}, deque([state])
         while waiting:
@@ -132,14 +134,16 @@ class Plan:
 class Maze:
     """A game: ``reset`` with a row, then a ``step`` for each turn."""
 
-    def reset(self, *, kind: Kind, size: int, held_out: bool, number: int) -> str:
+    actions = (*MOVES, "k", "o")
+
+    def reset(self, *, kind: MazeKind, size: int, held_out: bool, number: int) -> str:
         """Draw the maze of this number, whose shortest way has ``size`` to 2 ``size`` moves. No
         maze that is held out begins like one that is not."""
         generator = random.Random(f"maze/{kind}/{size}/{held_out}/{number}")
         drawn = KINDS[number % 2] if kind == "any" else kind
         while True:
-            self.plan = Plan(drawn, size, generator)
-            self.state = State(self.plan.start)
+            self.plan = Layout(drawn, size, generator)
+            self.state = Standing(self.plan.start)
             way = self.plan.shortest(self.state) or ""
             thing = "k" if drawn == "keys" else "o"
             places = f"{thing}{_place(self.plan.thing)}x{_place(self.plan.exit)}"
@@ -160,5 +164,5 @@ class Maze:
         return f"{_place(self.state.cell)}{''.join(self.plan.options(self.state))}>"
 
 
-def _place(cell: Cell) -> str:
+def _place(cell: Spot) -> str:
     return f"{cell[0]}{cell[1]}"

@@ -1,0 +1,119 @@
+"""The environments of other libraries: with each library, where it is installed, and without."""
+
+import importlib
+import random
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from potluck.tasks.environments.check import check
+from potluck.tasks.environments.kinds import Spec
+
+FOLDER = Path(__file__).parents[2] / "examples" / "environments"
+CLASSES = {
+    "gymnasium": ("gymnasium_toys", ("FrozenLake", "Taxi", "CliffWalking", "Blackjack")),
+    "textarena": ("textarena_games", ("FrozenLake", "Game2048", "Mastermind")),
+    "reasoning_gym": ("reasoning_gym_tries", ("ChainSum",)),
+    "skyrl_gym": ("skyrl_environment", ("Double",)),
+}
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """A function that puts a stand-in of a library where Python finds it."""
+    monkeypatch.syspath_prepend(FOLDER)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def put(name, **contents):
+        module = ModuleType(name)
+        vars(module).update(contents)
+        monkeypatch.setitem(sys.modules, name, module)
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("library", "file", "name"),
+    [(library, file, name) for library, (file, names) in CLASSES.items() for name in names],
+)
+def test_each_is_replayed_where_its_library_is_installed(library, file, name):
+    pytest.importorskip(library, reason=f"{library} is not installed; README.md names the versions")
+    found = check(Spec("game", f"{FOLDER / file}.py:{name}"), (20.0, 4 << 30))
+    assert (found.grade, found.warnings) == ("replay", ())
+
+
+def test_a_toy_of_gymnasium_is_told_words_and_shows_where_one_stands(library):
+    class World:
+        def reset(self, seed):
+            self.at, self.seed = 0, seed
+            return 0, {}
+
+        def step(self, action):
+            self.at += action
+            return self.at, 0.5, self.at > 2, False, {}
+
+        def render(self):
+            return f"  (Down)\n\x1b[41m{self.at}\x1b[0mF"
+
+    library("gymnasium", make=lambda name, **options: World())
+    toy = importlib.import_module("gymnasium_toys").Taxi()
+    begun = toy.reset(seed=7)
+    assert begun.startswith("(Down)\n[0]F\nAnswer with one of: south, north")
+    assert toy.world.seed == 7
+    assert toy.step("I go East") == ("(Down)\n[2]F", 0.5, False)
+    assert toy.step("what?") == (begun.partition("F\n")[2], 0.0, False)
+    assert toy.step("north")[1:] == (0.5, True)
+
+
+def test_a_game_of_textarena_pays_at_its_end(library):
+    class Made:
+        def reset(self, num_players, seed):
+            self.said = [f"{num_players} player, seed {seed}"]
+
+        def get_observation(self):
+            return 0, self.said.pop()
+
+        def step(self, action):
+            self.said.append(f"heard {action}")
+            return action == "[end]", {}
+
+        def close(self):
+            return {0: 0.75}, {}
+
+    library("textarena", make=lambda name: Made())
+    game = importlib.import_module("textarena_games").Sokoban()
+    assert game.reset(seed=3) == "1 player, seed 3"
+    assert game.step("[up]") == ("heard [up]", 0.0, False)
+    assert game.step("[end]") == ("", 0.75, True)
+
+
+def test_a_text_environment_of_skyrl_answers_behind_the_question(library):
+    class BaseTextEnv:
+        def __init__(self):
+            self.turns = 0
+
+    library("skyrl_gym")
+    library("skyrl_gym.envs")
+    library("skyrl_gym.envs.base_text_env", BaseTextEnv=BaseTextEnv, BaseTextEnvStepOutput=dict)
+    double = importlib.import_module("skyrl_environment").Double()
+    number = random.Random(1).randrange(10)
+    assert double.reset(seed=1, question="Double it.") == f"What is 2 x {number}?"
+    assert double.step("no") == ("A number, please.", 0.0, False)
+    assert double.step(str(2 * number)) == ("", 1.0, True)
+
+
+def test_a_problem_of_reasoning_gym_is_tried_again(library):
+    class Data(list):
+        def score_answer(self, answer, entry):
+            return 1.0 if answer == entry["answer"] else 0.1
+
+    entry = {"question": "1 + 1?", "answer": "2"}
+    library("reasoning_gym", create_dataset=lambda name, size, seed, **parameters: Data([entry]))
+    tries = importlib.import_module("reasoning_gym_tries").ChainSum()
+    assert tries.reset(seed=1 << 40) == "1 + 1?"
+    assert tries.step("3") == ("That is wrong. Try again.", 0.0, False)
+    assert tries.step(" 2 ") == ("", 1.0, True)
+    tries.reset(seed=0)
+    assert [tries.step("3")[2] for _ in range(3)] == [False, False, True]
