@@ -46,6 +46,8 @@ class CalculatorOptions(PlayOptions, frozen=True, kw_only=True, tag_field="name"
 class Calculator:
     """An environment as TRL's ``environment_factory`` has it: its methods are tools."""
 
+    seeded = False
+
     def reset(self) -> None:
         """Begin; there is nothing to say."""
 
