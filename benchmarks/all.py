@@ -12,7 +12,7 @@ from pathlib import Path
 
 NAMES = (
     *("generation", "training", "memory", "overhead", "wire", "exchange"),
-    *("pace-short", "free_swarm", "overlap"),
+    *("pace-short", "free_swarm", "overlap", "turns"),
 )
 HERE = Path(__file__).parent
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0", "OMP_WAIT_POLICY": "passive"}

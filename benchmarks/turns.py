@@ -69,7 +69,7 @@ class EndingDraw:
 
 def measure(quick: bool) -> tuple[list[Row], object]:
     policy, rows, raw = harness.language_model(), [], {}
-    for turns, mean, words in [(2, 3, 2)] if quick else [(4, 8, 4), (4, 16, 4), (8, 8, 16)]:
+    for turns, mean, words in [(2, 3, 2)] if quick else [(4, 8, 4), (4, 16, 4), (4, 32, 4)]:
         asked = harness.workload(4, 12, prompt=12 if quick else 163, longest=8, mean=4)
         play = writer(policy, asked, Talk(turns, words), mean)
         written = play()
@@ -78,7 +78,7 @@ def measure(quick: bool) -> tuple[list[Row], object]:
         assert tuple(len(c.token_T) for c in single()) == lengths, "lengths were not forced"
         title = f"{turns} turns of {mean} tokens, {words} observed"
         contenders = {"episodes": silent(play), "one answer": silent(single)}
-        s = harness.take_turns(contenders, 1 if quick else 7, title)
+        s = harness.take_turns(contenders, 1 if quick else 3, title)
         rows.append(Row(title, *harness.ratio(s["episodes"], s["one answer"]), at_most=AT_MOST))
         observed = sum(words * (len(c.turns) - 1) for c in written)
         raw[title] = {"sampled": sum(lengths), "observed": observed, "seconds": s}
