@@ -17,7 +17,7 @@ from potluck.tasks.environments.play import HostedPlay, ended
 from potluck.tasks.environments.process import Process, step_of
 from potluck.types import OBSERVED_BYTES, Problem
 
-Key = tuple[str, str, bytes]
+EpisodeKey = tuple[str, str, bytes]
 """Problem, turns, and what was observed between them."""
 FEWEST_PROCESSES, MOST_PROCESSES = 2, 4
 MOST_KEPT = 8_192
@@ -52,7 +52,7 @@ class HostedEnvironment:
         """Start no process yet. ``start`` of a problem's id is where it begins."""
         self._spec, self._start, self.max_turns = spec, start, max_turns
         self._step_s, self._limit_bytes = step_s, limit_bytes
-        self._kept: OrderedDict[Key, Episode | EnvironmentFailed] = OrderedDict()
+        self._kept: OrderedDict[EpisodeKey, Episode | EnvironmentFailed] = OrderedDict()
         self._lock = threading.RLock()
         self._started: list[Process] = []
         self._idle: list[Process] = []
@@ -139,12 +139,12 @@ class HostedEnvironment:
             observed = b"".join(map(digest_of, episode.observations))
             self._keep(self._key(problem, turns, observed), episode)
 
-    def _key(self, problem: Problem, turns: Sequence[Turn], observed: bytes) -> Key:
+    def _key(self, problem: Problem, turns: Sequence[Turn], observed: bytes) -> EpisodeKey:
         # One that does not repeat itself has several episodes of the same turns.
         between = OBSERVED_BYTES * (len(turns) - 1) if self._grade == "own" else 0
         return problem.id, text_of(turns), observed[: max(0, between)]
 
-    def _keep(self, key: Key, episode: Episode | EnvironmentFailed) -> None:
+    def _keep(self, key: EpisodeKey, episode: Episode | EnvironmentFailed) -> None:
         self._kept[key] = episode
         while len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
