@@ -100,8 +100,9 @@ class Markup:
 
     def _calls(self, text: str, at: int) -> tuple[tuple[ToolCall, ...], int]:
         """Read calls up to the end of the text, or none, and how far they go."""
+        # What space took is not given back: two such patterns side by side would be quadratic.
         calls, middle = [], re.compile(NAMED.pattern + _loose(self.middle))
-        another, closing = (re.compile(r"\s*" + _loose(t)) for t in (self.another, self.closing))
+        another, closing = (re.compile(r"\s*+" + _loose(t)) for t in (self.another, self.closing))
         while name := middle.match(text, at):
             try:
                 arguments, at = _decode(text, name.end())
@@ -138,7 +139,7 @@ def _loose(text: str | None) -> str:
     words = [re.escape(w) for w in re.split(r"\s*([{}\[\]:,])\s*|\s+", text) if w]
     pattern = r"\s*".join(words).replace(ID, r"\w*")
     optional = r'(?:,\s*"id"\s*:\s*"\w*"\s*)?'
-    return pattern.replace(r',\s*"id"\s*:\s*"\w*"\s*', optional) + r"\s*"
+    return pattern.replace(r',\s*"id"\s*:\s*"\w*"\s*', optional) + r"\s*+"
 
 
 def can_travel(turn: Turn) -> bool:

@@ -25,7 +25,7 @@ from potluck.episode import (
     turns_in,
 )
 from potluck.model import LanguageModel
-from potluck.types import Completion, Observed, Problem
+from potluck.types import Completion, End, Observed, Problem
 
 REPLAY_S = 30.0
 """Seconds of a round in which one author's episodes are replayed, one begun within them included:
@@ -56,7 +56,7 @@ class Replays:
     environment: Environment
     me: str
     _spent_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    _episodes: dict[tuple[str, str | None, bytes], Episode] = field(default_factory=dict)
+    _episodes: dict[tuple[str, str | None, bytes, End], Episode] = field(default_factory=dict)
 
     def replay(
         self, completion: Completion, problem: Problem, turns: Sequence[Turn]
@@ -83,12 +83,14 @@ class Replays:
             return "other observation"
         if not _ended(completion, len(turns), episode, most):
             return "other end"
-        self._episodes[completion.problem_id, text_of(turns), completion.observed] = episode
+        c = completion
+        self._episodes[c.problem_id, text_of(turns), c.observed, c.end] = episode
         return episode
 
     def episode(self, completion: Completion) -> Episode:
         """Look up how an episode went that was read in this round."""
-        return self._episodes[completion.problem_id, completion.text, completion.observed]
+        c = completion
+        return self._episodes[c.problem_id, c.text, c.observed, c.end]
 
     def transcript(self, completion: Completion) -> list[Mapping[str, Any]]:
         """List what was said in an episode that was read in this round."""
