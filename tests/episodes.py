@@ -45,7 +45,7 @@ class Here:
         self.opened.append(PlayHere(self))
         return self.opened[-1]
 
-    def replay(self, problem, turns):
+    def replay(self, problem, turns, observed=b""):
         known = self.played.get((problem.id, text_of(turns)))
         if known:
             return known

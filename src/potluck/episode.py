@@ -106,9 +106,10 @@ class Environment(Protocol):
     def open(self) -> Play:
         """Begin to play, for one writing."""
 
-    def replay(self, problem: Problem, turns: Sequence[Turn]) -> Episode:
+    def replay(self, problem: Problem, turns: Sequence[Turn], observed: bytes = b"") -> Episode:
         """Play these turns from the start, in a process of its own, and return how it went on. Of
-        an episode that was played or replayed before the same is returned from memory. Raise
+        an episode that was played or replayed before the same is returned from memory; where it
+        does not repeat itself, of several by its digests ``observed``. Raise
         EnvironmentFailed beyond a limit, or where ``grade`` is "own" and the episode is not one
         that was played here."""
 

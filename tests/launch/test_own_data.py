@@ -15,6 +15,7 @@ from potluck.config import ConfigError, from_tree
 from potluck.launch.in_process import run
 from potluck.launch.rounds import RunResult
 from potluck.tasks import TASKS, TaskError
+from potluck.tasks.environments.options import PlayOptions
 from potluck.tasks.rewards import RewardOptions
 from stand_in_datasets import stand_in
 
@@ -274,8 +275,11 @@ def stand_ins(example, monkeypatch):
 @pytest.mark.parametrize("name", PLAIN)
 def test_every_option_of_a_task_of_ones_own_makes_another_task(example, stand_ins, name):
     options = {field.name for field in msgspec.structs.fields(TASKS[name])}
-    # What reads other files, or files that would not be read: tests/tasks/test_own_files.py.
-    assert set(OTHERWISE[name]) == options - {"skip_bad", "columns"}
+    # What reads other files, or files that would not be read: tests/tasks/test_own_files.py. What
+    # is of an environment: tests/tasks/environments/test_task.py.
+    plays = {field.name for field in msgspec.structs.fields(PlayOptions)} | {"game", "environment"}
+    plays -= set(OTHERWISE[name])
+    assert set(OTHERWISE[name]) == options - {"skip_bad", "columns"} - plays
     plain = task_of(example, PLAIN[name])
     for option, value in OTHERWISE[name].items():
         other = task_of(example, PLAIN[name] | {option: value})

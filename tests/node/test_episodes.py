@@ -199,7 +199,7 @@ def test_an_author_of_slow_episodes_has_its_time_and_nobody_elses(monkeypatch):
     now_s = [0.0]
 
     class Slow(Here):
-        def replay(self, problem, turns):
+        def replay(self, problem, turns, observed=b""):
             now_s[0] += 11.0
             if len(turns) == 1:
                 raise EnvironmentFailed("it hung")
@@ -221,7 +221,7 @@ def test_an_author_of_slow_episodes_has_its_time_and_nobody_elses(monkeypatch):
 
 
 class WithCalls(Here):
-    def replay(self, problem, turns):
+    def replay(self, problem, turns, observed=b""):
         calls = sum(len(turn.content) for turn in turns)
         return replace(super().replay(problem, turns), calls=calls, errors=turns[0].content == "ab")
 

@@ -56,7 +56,7 @@ class Replays:
     environment: Environment
     me: str
     _spent_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    _episodes: dict[tuple[str, str | None], Episode] = field(default_factory=dict)
+    _episodes: dict[tuple[str, str | None, bytes], Episode] = field(default_factory=dict)
 
     def replay(
         self, completion: Completion, problem: Problem, turns: Sequence[Turn]
@@ -72,7 +72,9 @@ class Replays:
                 return "replay time"
         begun_s = perf_counter()
         try:
-            episode = self.environment.replay(problem, acted(turns, completion.end))
+            episode = self.environment.replay(
+                problem, acted(turns, completion.end), completion.observed
+            )
         except EnvironmentFailed:
             return "environment failed"
         finally:
@@ -81,12 +83,12 @@ class Replays:
             return "other observation"
         if not _ended(completion, len(turns), episode, most):
             return "other end"
-        self._episodes[completion.problem_id, text_of(turns)] = episode
+        self._episodes[completion.problem_id, text_of(turns), completion.observed] = episode
         return episode
 
     def episode(self, completion: Completion) -> Episode:
         """Look up how an episode went that was read in this round."""
-        return self._episodes[completion.problem_id, completion.text]
+        return self._episodes[completion.problem_id, completion.text, completion.observed]
 
     def transcript(self, completion: Completion) -> list[Mapping[str, Any]]:
         """List what was said in an episode that was read in this round."""

@@ -249,7 +249,7 @@ def _messages(
     turns = turns_in(completion.text or "") if completion.turns else None
     if environment is None or turns is None:
         return [{"role": "assistant", "content": text}]
-    episode = environment.replay(problem, acted(turns, completion.end))
+    episode = environment.replay(problem, acted(turns, completion.end), completion.observed)
     messages = [dict(message) for message in transcript(turns, episode)]
     for message in messages:
         if calls := message.pop("calls", None):

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from potluck.episode import EnvironmentFailed, Observation, Step, ToolCall, Turn, turns_in
+from potluck.episode import (
+    EnvironmentFailed,
+    Episode,
+    Observation,
+    Step,
+    ToolCall,
+    Turn,
+    digest_of,
+    turns_in,
+)
 from potluck.tasks.base import TaskError, environment_of
 from potluck.tasks.environments.numbered import GameOptions
 
@@ -223,6 +232,19 @@ def test_an_environment_that_is_nobody_elses_pays_for_what_was_played_here_alone
     assert says(task, "x") == ["x1"]
     with pytest.raises(EnvironmentFailed, match="no such episode was played here"):
         says(task, "a", "x")
+
+
+def test_of_two_episodes_of_the_same_turns_each_is_found_by_what_it_was_told(made):
+    task = made("Count")
+    task.environment.grade = "own"
+    told = [(Observation("one"),), (Observation("two"),)]
+    for reward, said in enumerate(told):
+        episode = Episode((said, said), True, float(reward))
+        task.environment.remember(first(task), [Turn("x"), Turn("x")], episode)
+    for reward, said in enumerate(told):
+        turns = [Turn("x"), Turn("x")]
+        found = task.environment.replay(first(task), turns, digest_of(said))
+        assert found.reward == reward
 
 
 def test_only_an_environment_of_grade_own_reaches_the_network(made, monkeypatch):

@@ -9,14 +9,16 @@ from typing import Any
 
 import msgspec
 
-from potluck.episode import EnvironmentFailed, Episode, Grade, Step, Turn, text_of
+from potluck.episode import EnvironmentFailed, Episode, Grade, Step, Turn, digest_of, text_of
 from potluck.files import available_cores
 from potluck.tasks.environments.check import Checked, check
 from potluck.tasks.environments.kinds import Spec
 from potluck.tasks.environments.play import HostedPlay, ended
 from potluck.tasks.environments.process import Process, step_of
-from potluck.types import Problem
+from potluck.types import OBSERVED_BYTES, Problem
 
+Key = tuple[str, str, bytes]
+"""Problem, turns, and what was observed between them."""
 FEWEST_PROCESSES, MOST_PROCESSES = 2, 4
 MOST_KEPT = 8_192
 """Episodes that are remembered, the latest ones."""
@@ -50,7 +52,7 @@ class HostedEnvironment:
         """Start no process yet. ``start`` of a problem's id is where it begins."""
         self._spec, self._start, self.max_turns = spec, start, max_turns
         self._step_s, self._limit_bytes = step_s, limit_bytes
-        self._kept: OrderedDict[tuple[str, str], Episode | EnvironmentFailed] = OrderedDict()
+        self._kept: OrderedDict[Key, Episode | EnvironmentFailed] = OrderedDict()
         self._lock = threading.RLock()
         self._started: list[Process] = []
         self._idle: list[Process] = []
@@ -116,8 +118,8 @@ class HostedEnvironment:
     def begin(self, process: Process, key: int, problem: Problem) -> None:
         self._replay(process, key, problem, ())
 
-    def replay(self, problem: Problem, turns: Sequence[Turn]) -> Episode:
-        key = problem.id, text_of(turns)
+    def replay(self, problem: Problem, turns: Sequence[Turn], observed: bytes = b"") -> Episode:
+        key = self._key(problem, turns, observed)
         with self._lock:
             if key not in self._kept:
                 if self._grade == "own":
@@ -134,9 +136,15 @@ class HostedEnvironment:
 
     def remember(self, problem: Problem, turns: Sequence[Turn], episode: Episode) -> None:
         with self._lock:
-            self._keep((problem.id, text_of(turns)), episode)
+            observed = b"".join(map(digest_of, episode.observations))
+            self._keep(self._key(problem, turns, observed), episode)
 
-    def _keep(self, key: tuple[str, str], episode: Episode | EnvironmentFailed) -> None:
+    def _key(self, problem: Problem, turns: Sequence[Turn], observed: bytes) -> Key:
+        # One that does not repeat itself has several episodes of the same turns.
+        between = OBSERVED_BYTES * (len(turns) - 1) if self._grade == "own" else 0
+        return problem.id, text_of(turns), observed[: max(0, between)]
+
+    def _keep(self, key: Key, episode: Episode | EnvironmentFailed) -> None:
         self._kept[key] = episode
         while len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)

@@ -12,7 +12,7 @@ from potluck.tasks.base import DerivedTask, Graded, Task, TaskError
 from potluck.tasks.environments.hosted import HostedEnvironment, Start
 from potluck.tasks.environments.kinds import EnvironmentKind, Spec
 from potluck.tasks.environments.options import PlayOptions
-from potluck.types import Completion, End, Problem
+from potluck.types import Completion, Problem
 
 RowOf = Callable[[str], Mapping[str, Any]]
 
@@ -82,7 +82,7 @@ class EnvironmentTask(DerivedTask):
         for problem, completion in zip(problems, completions, strict=True):
             if (turns := turns_in(completion.text or "")) is None:
                 raise EnvironmentFailed(f"a completion of {problem.id!r} has no turns")
-            episodes.append((problem, turns, completion.end))
+            episodes.append((problem, turns, completion))
         if self._pays:
             rewards = [self._paid(*episode) for episode in episodes]
         else:
@@ -90,6 +90,7 @@ class EnvironmentTask(DerivedTask):
             rewards = self._task.rewards(problems, completions, last)
         return rewards, {"task": rewards}
 
-    def _paid(self, problem: Problem, turns: Sequence[Turn], end: End) -> float:
-        reward = self.environment.replay(problem, acted(turns, end)).reward
-        return min(reward, 0.0) if end == "length" else reward
+    def _paid(self, problem: Problem, turns: Sequence[Turn], completion: Completion) -> float:
+        heard = acted(turns, completion.end)
+        reward = self.environment.replay(problem, heard, completion.observed).reward
+        return min(reward, 0.0) if completion.end == "length" else reward
