@@ -219,3 +219,43 @@ def test_a_model_is_made_whole_and_the_same_each_time(tiny, tmp_path, monkeypatc
     assert once == again
     assert [path.name for path in (tmp_path / "once").iterdir()] == [name]
     assert (tmp_path / "once" / name / "tokenizer.json").is_file()
+
+
+# Games
+
+
+@pytest.fixture
+def games(script_of):
+    return script_of("game_lessons")
+
+
+def test_a_lesson_of_a_maze_shows_moves_that_could_be_made_and_skill_in_its_own_kind(games):
+    lot, ways = random.Random(0), {"k": [], "o": []}
+    for _ in range(300):
+        question, *said = games.maze_lesson(lot, own="keys")
+        moves, seen = said[::2], [question.partition("@")[2], *said[1::2]]
+        assert all(move in now for move, now in zip(moves, seen, strict=True))
+        assert len(moves) <= 12
+        ways[question[0]].append(len(moves))
+    # A way has 4 to 8 moves; lost ones take four more than the shortest.
+    assert sum(ways["k"]) / len(ways["k"]) < sum(ways["o"]) / len(ways["o"]) - 1
+
+
+def test_a_lesson_of_the_calculator_is_whole_or_a_guess_or_stops_early(games):
+    lot, kinds = random.Random(0), {"whole": 0, "guess": 0, "early": 0}
+    for _ in range(1000):
+        question, *said = games.calculator_lesson(lot)
+        whole = games.calculator_solution(question)
+        kind = "whole" if said == whole else "guess" if len(said) == 1 else "early"
+        assert kind == "guess" or said[:-1] == whole[: len(said) - 1]
+        kinds[kind] += 1
+    assert all(250 < count < 400 for count in kinds.values())
+
+
+def test_only_what_a_model_writes_itself_is_to_be_predicted(games):
+    tokenizer = games.school.character_tokenizer("abc")
+    ids, wanted = games.school.spelled(tokenizer, "a", "b", "cc", "a")
+    bos, eos, ignored = tokenizer.bos_token_id, tokenizer.eos_token_id, games.school.IGNORED
+    a, b, c = tokenizer.convert_tokens_to_ids(["a", "b", "c"])
+    assert ids == [bos, a, b, eos, c, c, a, eos]
+    assert wanted == [ignored, ignored, b, eos, ignored, ignored, a, eos]
