@@ -39,7 +39,7 @@ class ToolCall(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class Turn(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a model wrote before the environment spoke: a message in no model's own syntax."""
+    """Message that a model wrote before the environment spoke, in no model's own syntax."""
 
     content: str
     calls: tuple[ToolCall, ...] = ()
@@ -68,7 +68,7 @@ class Episode:
     """How an environment of this node went on with a model's turns: never received from a peer."""
 
     observations: tuple[tuple[Observation, ...], ...]
-    """What it said behind each turn, the last one included; fewer if it was done before."""
+    """Its messages behind each turn, the last one included; fewer if it was done before."""
     done: bool
     """True: it ended the episode with the last turn."""
     reward: float
@@ -98,7 +98,7 @@ class Play(Protocol):
 
 
 class Environment(Protocol):
-    """Where the episodes of a task are played; the task has it as ``environment``."""
+    """Place where a task's episodes are played; the task has it as ``environment``."""
 
     grade: Grade
     max_turns: int

@@ -13,7 +13,7 @@ env = typer.Typer(no_args_is_help=True, help="Look at an environment before a ru
 app.add_typer(env, name="env")
 
 LIMITS = 5.0, 4 << 30
-"""Those of [task] step_s and memory_gib, if they are not given."""
+"""Values of [task] step_s and memory_gib, if they are not given."""
 ACTION = 'A turn to try; a call is {"name": ..., "arguments": {}}; may be repeated'
 
 

@@ -84,7 +84,7 @@ class Markup:
     glue: str | None
     """Text between what a turn says and its calls; None: it says nothing, or calls nothing."""
     separators: tuple[str, str]
-    """Those of JSON: between items, and behind a key."""
+    """Separators of JSON: between items, and behind a key."""
 
     def read(self, text: str) -> Turn:
         at, opening = 0, re.compile(_loose(self.opening))

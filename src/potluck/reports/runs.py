@@ -62,7 +62,7 @@ class WrittenCompletion(msgspec.Struct, frozen=True):
     text: str
     end: str = ""
     turns: tuple[Said, ...] = ()
-    """What was said in an episode; ``text`` is then what its model wrote, without its calls."""
+    """Messages of an episode; ``text`` is then what its model wrote, without its calls."""
 
 
 class GradedProblem(msgspec.Struct, frozen=True):

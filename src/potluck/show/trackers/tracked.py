@@ -55,7 +55,7 @@ class NewCompletions:
         self._about = about
         self._tail = Tail(about.folder / about.node / COMPLETIONS, dict[str, Any])
         self._turns: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
-        """What was said in each episode of the round whose ``rows`` were asked for last."""
+        """Messages of each episode of the round whose ``rows`` were asked for last."""
 
     def rows(self, round: int) -> list[dict[str, Any]]:
         """Return the first completions of the node itself in ``round``, as rows of a table."""

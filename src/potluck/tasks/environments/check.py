@@ -63,7 +63,7 @@ TURNS_WARNING = (
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """What was found of an environment."""
+    """Result of the check of an environment."""
 
     kind: EnvironmentKind
     grade: Grade
