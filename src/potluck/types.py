@@ -17,9 +17,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, repeat
-from typing import Literal, NoReturn, get_args
+from typing import TYPE_CHECKING, Literal, NoReturn, get_args
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from potluck.episode import Episode
 
 End = Literal["stop", "length", "turns", "room"]
 """Cause of a completion's end: its model emitted a stop token, and with it an episode was over; its
@@ -27,6 +30,9 @@ model ran out of room; or an episode was cut behind a turn, as it had no turns l
 what its environment said."""
 SINGLE_ENDS: frozenset[End] = frozenset(("stop", "length"))
 """Ends of a completion that is no episode."""
+OUT_OF_ROOM: frozenset[End] = frozenset(("length", "room"))
+"""Ends that earn at most 0 (``docs/paper-notes.md``, decision 8): which length is too long only
+its author can know, so it could end there where its reward is highest."""
 
 OBSERVED_BYTES = 2
 """Bytes of a digest of an observation."""
@@ -302,6 +308,8 @@ class Row:
     """The completion as the grader sees it: special tokens left out. Of an episode the contents of
     its turns, a line each; ``completion.text`` then has the turns (``episode.text_of``)."""
     observed: Observed = ()
+    episode: "Episode | None" = None
+    """Course of an episode in this node's own environment."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def check(
     it. ``limits`` are those of a process. Raise EnvironmentFailed if no script can be played."""
     first = Process(replace(spec, offline=False), *limits, {})
     try:
-        tools, pays = first.ask("about")
+        tools, pays, _ = first.ask("about")
         named, is_seeded = first.ask("hints")
         turns = [turn_of(text) for text in actions or named] or probes(tools)
         scripts = [*_scripts(turns, rows[:MOST_ROWS])]
