@@ -10,7 +10,7 @@ import torch
 
 from potluck.builder.exchange import make_agenda, members_of, trusts_of
 from potluck.config import ConfigError, RunConfig
-from potluck.model import LanguageModel, ModelError
+from potluck.model import ModelError, Reader
 from potluck.model.loading import (
     fingerprint,
     load_config,
@@ -163,7 +163,7 @@ def _positions(model: str, wanted: int) -> int:
     return min(wanted, getattr(shape, "max_position_embeddings", None) or wanted)
 
 
-def require_one_stop(policies: Mapping[str, LanguageModel]) -> None:
+def require_one_stop(policies: Mapping[str, Reader]) -> None:
     """Raise ModelError unless the same tokens end a completion on every node that is to read the
     ids of others: each looks up, and does not believe, whether a peer's completion is finished, as
     that decides what it earns. Behind a text each node puts a stop token of its own."""
@@ -176,7 +176,7 @@ def require_one_stop(policies: Mapping[str, LanguageModel]) -> None:
             )
 
 
-def require_turns(policies: Mapping[str, LanguageModel], task: Task) -> None:
+def require_turns(policies: Mapping[str, Reader], task: Task) -> None:
     """Raise ModelError unless every model can take turns with the task's environment, if it has
     one."""
     problem = task.problem(task.ids("train")[0])

@@ -16,6 +16,7 @@ from potluck.model.loading import base_of, locate
 from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
 from potluck.node.author import Author
+from potluck.node.learning.base import Learning
 from potluck.node.learning.group import (
     SINGLE_PROCESS,
     ProcessGroup,
@@ -50,11 +51,11 @@ def make_learners(
     processes: ProcessGroup = SINGLE_PROCESS,
     *,
     trust_code: bool = False,
-) -> dict[str, Learner]:
+) -> dict[str, Learning]:
     """Make every node's learner, after ``first`` rounds. A collective: every process calls it, and
     raises the PotluckError of any."""
     processes.broadcast("begin", first)
-    learners, error = {}, None
+    learners, error = dict[str, Learning](), None
     try:
         for name in config.learners:
             made = config, name, folder / name, first, processes
@@ -172,7 +173,7 @@ def make_nodes(
     config: RunConfig,
     folder: Path,
     task: Task,
-    learners: Mapping[str, Learner],
+    learners: Mapping[str, Learning],
     exchanges: Mapping[str, Exchange],
     progress: NodeProgress,
     *,
@@ -273,8 +274,9 @@ def make_authors(
 
 
 def _engine(
-    config: RunConfig, learner: Learner, folder: Path, task: Task, notify: Callable[[str], None]
+    config: RunConfig, learner: Learning, folder: Path, task: Task, notify: Callable[[str], None]
 ) -> Engine:
+    assert isinstance(learner, Learner)
     node, policy, environment = config.node[learner.name], learner.policy, environment_of(task)
     settings = EngineSettings(
         node=learner.name,

@@ -21,15 +21,17 @@ of its own, and what is found out about a row is told to all, so that each decid
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from potluck.model import LanguageModel, LearningRate
 from potluck.model.lora import adapter_off, trained
+from potluck.node.learning.base import UpdateReport, silent
 from potluck.node.learning.batch import Batch, Scored
 from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup
 from potluck.node.learning.passes import (
@@ -41,33 +43,13 @@ from potluck.node.learning.passes import (
     require_foreign,
 )
 from potluck.node.learning.score import candidates, score_rows, unscored, weigh_batch
+from potluck.node.storage import checkpoint
 from potluck.objective.losses import LOSSES, Loss, kl_loss, share_of
 from potluck.objective.methods import ObjectiveConfig
 from potluck.objective.trust import bounded_scale
 from potluck.objective.weights import Weight, weight_of
 from potluck.rollout.base import Progress
 from potluck.types import NonFiniteError
-
-
-def silent(done: int, total: int) -> None:
-    """Ignore progress: the default ``Progress``."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class UpdateReport:
-    """The updates of one round."""
-
-    updates: int
-    """Optimiser steps taken; 0 where nothing was left to learn."""
-    loss: float
-    """Loss of the last update, over the whole batch, KL included; dimensionless."""
-    gradient_norm: float
-    """L2 norm of the last update's gradient before it was clipped."""
-    learning_rate: float
-    """Rate of the last update; of the one that was due where none was made."""
-    scored: Scored
-    shares: Mapping[str, float]
-    """``Gradient.shares`` of the last update."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +77,14 @@ class Learner:
     a frozen one. None: there is no KL."""
     weight: Weight | None = None
     """Own weight of trusted authors' completions; None: that of the method."""
+
+    @property
+    def parameters(self) -> int:
+        return sum(p.numel() for p in self.policy.network.parameters())
+
+    def save(self, folder: Path, round: int, *, card: str) -> None:
+        self.processes.broadcast("save", self.name)
+        checkpoint.save(folder, round, self.policy, self.optimizer, card=card)
 
     def learn(self, batch: Batch, progress: Progress, *, round: int = 0) -> UpdateReport:
         """Take ``objective.updates_per_round`` optimiser steps on ``batch``.
