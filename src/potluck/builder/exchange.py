@@ -86,7 +86,7 @@ def agreements_of(
             node=name,
             provenance=Provenance(_short(model), tokenizer, agreed, config.sampling.drawing),
             limits=_limits(config, policy),
-            prompt_digest=_by_problem(task, _prompt_of(config.node[name].model)),
+            prompt_digest=_by_problem(task, _prompt_of(config.node[name].reads)),
             question_digest=question_digest,
         )
     return agreements

@@ -39,8 +39,11 @@ class LanguageModel(Reader):
         super().__init__(
             tokenizer,
             vocabulary=network.get_output_embeddings().weight.shape[0],
-            stop_ids=stop_ids(network, tokenizer, stop),
+            stop_ids=stop_ids(
+                tokenizer, stop, getattr(network, "generation_config", None), network.config
+            ),
             stop=stop,
+            context=getattr(network.config, "max_position_embeddings", None) or 0,
         )
         self.network, self.dtype = network.eval(), dtype
         self.scorer = Scorer(network, self.vocabulary)
@@ -67,10 +70,6 @@ class LanguageModel(Reader):
     @property
     def device(self) -> torch.device:
         return next(self.network.parameters()).device
-
-    @property
-    def context(self) -> int:
-        return getattr(self.network.config, "max_position_embeddings", None) or 0
 
     def fingerprint(self) -> str:
         """Hash the model's type and its tensors' shapes, not its weights."""

@@ -18,7 +18,14 @@ from transformers import PreTrainedTokenizerBase
 
 from potluck.episode import Observation, Turn, text_of
 from potluck.model.dialect import Speech, segments
-from potluck.model.loading import ModelError, fingerprint
+from potluck.model.loading import (
+    ModelError,
+    fingerprint,
+    load_config,
+    load_generation_config,
+    load_tokenizer,
+    stop_ids,
+)
 from potluck.model.prompt import prompt_ids, special_ids
 from potluck.types import Completion, Problem
 
@@ -40,10 +47,12 @@ class Reader:
         vocabulary: int,
         stop_ids: frozenset[int],
         stop: Sequence[str] = (),
+        context: int = 0,
     ) -> None:
-        """Take ids below ``vocabulary``, the ids after which nothing follows, and the names of
-        those among them that the recipe adds."""
-        self.tokenizer, self.stop_ids = tokenizer, stop_ids
+        """Take ids below ``vocabulary``, the ids after which nothing follows, the names of those
+        among them that the recipe adds, and the model's positions, in tokens; 0: it does not say.
+        """
+        self.tokenizer, self.stop_ids, self.context = tokenizer, stop_ids, context
         # Not len(tokenizer): that is a count, and ids may have gaps.
         self.vocabulary = min(max(tokenizer.get_vocab().values()) + 1, vocabulary)
         self._named_stops = tuple(stop)
@@ -55,14 +64,21 @@ class Reader:
         """Device on which the model computes; the CPU for one that computes elsewhere."""
         return torch.device("cpu")
 
-    @property
-    def context(self) -> int:
-        """Positions that the model has, in tokens; 0: it does not say."""
-        return 0
+    @classmethod
+    def of(cls, model: str, *, stop: Sequence[str] = ()) -> "Reader":
+        """Load all of a model but its weights; raise ModelError if there is no such model."""
+        tokenizer, config = load_tokenizer(model), load_config(model)
+        named = stop_ids(tokenizer, stop, load_generation_config(model), config)
+        text: Any = config.get_text_config()
+        context = getattr(text, "max_position_embeddings", None) or 0
+        return cls(
+            tokenizer, vocabulary=text.vocab_size, stop_ids=named, stop=stop, context=context
+        )
 
     def fingerprint(self) -> str:
-        """Hash the kind of the model, not its weights."""
-        raise NotImplementedError
+        """Hash what is known of the model, not its weights."""
+        known = f"{self.tokenizer.name_or_path} {self.vocabulary} {self.context}"
+        return hashlib.sha256(known.encode()).hexdigest()
 
     @property
     def stop_id(self) -> int:
