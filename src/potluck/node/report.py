@@ -17,8 +17,8 @@ from torch import Tensor
 from potluck.episode import Episode
 from potluck.exchange import Round
 from potluck.node.episodes import BY_REPLAY
+from potluck.node.learning.base import UpdateReport
 from potluck.node.learning.batch import Scored
-from potluck.node.learning.learner import UpdateReport
 from potluck.node.learning.score import METRICS
 from potluck.node.selection import Selection
 from potluck.objective.habit import Habit
