@@ -2,6 +2,7 @@
 resume."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 from typer.testing import CliRunner
@@ -9,10 +10,13 @@ from typer.testing import CliRunner
 import tiny
 from launch.runs import crash, lines, numbers
 from potluck.cli.base import app
-from potluck.config import as_tree
+from potluck.config import ConfigError, as_tree
+from potluck.launch import nodes
 from potluck.launch.in_process import run
+from potluck.node.learning.group import ProcessGroup
 from potluck.replay.plan import make_plan
 from potluck.replay.run import replay
+from potluck.rollout.base import RolloutError
 
 GAME = """
 class Walk:
@@ -108,3 +112,35 @@ def test_both_heard_and_paid_the_same_and_other_methods_can_be_tried_on_it(recip
     rows = list(replay(plan, say=pytest.fail, trust_code=True))
     assert [row.method for row in rows] == ["nois"] * 3 + ["tis"] * 3
     assert all(-1 <= row.cosine <= 1 for row in rows)
+
+
+class Two(ProcessGroup):
+    """The first of two processes that are one node, of which the other hears nothing."""
+
+    def broadcast(self, *command):
+        pass
+
+
+def test_two_processes_of_one_node_are_refused_in_a_line_before_anything_is_written(
+    recipe, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(nodes, "process_group", lambda: nullcontext(Two(0, 2)))
+    words = r"\[node.large\] is 2 processes, .* environment together; start one process"
+    with pytest.raises(ConfigError, match=words) as error:
+        run(recipe(), tmp_path / "run", trust_code=True)
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.rglob("recipe.json"))
+
+
+def test_a_server_that_would_write_while_a_node_learns_is_refused_before_it_is_asked(
+    recipe, tmp_path
+):
+    """It is not there; whoever asked it would hear that."""
+    server = "node.small.engine={name='vllm',url='http://127.0.0.1:9',model='it',overlap=%s}"
+    words = r"\[node.small.engine\] overlap = true, but what plays in an environment .*; drop it"
+    with pytest.raises(ConfigError, match=words) as error:
+        run(recipe(server % "true"), tmp_path / "run", trust_code=True)
+    assert "\n" not in str(error.value)
+    with pytest.raises(RolloutError, match=r"127\.0\.0\.1:9"):
+        run(recipe(server % "false"), tmp_path / "run", trust_code=True)
+    assert not list(tmp_path.rglob("recipe.json"))

@@ -16,12 +16,7 @@ from potluck.model.loading import base_of, locate
 from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
 from potluck.node.author import Author
-from potluck.node.learning.group import (
-    SINGLE_PROCESS,
-    ProcessGroup,
-    ProcessGroupError,
-    device_of,
-)
+from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup, device_of
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.workers import DistributedEngine
 from potluck.node.loop import Node
@@ -288,10 +283,6 @@ def _engine(
         notify=notify if environment else ignore,  # several processes hand settings on
     )
     if isinstance(policy, ShardedModel):
-        if environment:
-            raise ProcessGroupError(
-                f"[node.{learner.name}] has several processes, which play no episodes; start one"
-            )
         return DistributedEngine(learner.processes, policy, node.engine, settings)
     assert not isinstance(node.engine, TextOptions), "a learner writes with weights of its own"
     return node.engine.build(policy, settings)
