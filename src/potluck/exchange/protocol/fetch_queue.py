@@ -169,9 +169,6 @@ class FetchQueue:
         one = self._settled.get(author, {}).get(offer.round)
         return one == _Settled(offer.digest, valid=True)
 
-    def rounds(self, author: str) -> frozenset[int]:
-        return frozenset(r for r, one in self._settled.get(author, {}).items() if one.valid)
-
     def promising(self) -> list[str]:
         """Return the author of each batch that is to come, but for authors that failed last."""
         return [name for name in self._open.keys() - self._failing for _ in self._open[name]]
