@@ -2,7 +2,8 @@
 
 import pytest
 
-from potluck.exchange.protocol.peers import FORGIVEN_AFTER, HEARD_S, NOBODY, STRANGERS, Peers
+from potluck.exchange.keys.keys import STRANGERS
+from potluck.exchange.protocol.peers import FORGIVEN_AFTER, HEARD_S, NOBODY, Peers
 from potluck.reports.status import PeerLine
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Set
 from dataclasses import dataclass, field
 
 from potluck.exchange.base import Reason
+from potluck.exchange.keys.keys import STRANGERS
 from potluck.exchange.protocol.announcement import MAX_OFFERS, Announcement
 from potluck.reports.status import PeerLine
 
@@ -13,8 +14,6 @@ MOST_FAULTS = 3
 LONGEST_QUARANTINE_S = 3600.0
 FORGIVEN_AFTER = 50
 """Rounds in time that make up for one stall; with few, one could cause a stall every few rounds."""
-STRANGERS = 64
-"""Strangers that are kept in mind, and names of others under which refusals are counted."""
 HEARD_S = 15.0
 """Seconds after its last announcement for which a node is awaited; it makes one every 1 to 5 s.
 Among many nodes, which speak less often, it is ``silent_after_s``."""
