@@ -132,14 +132,15 @@ class ProcessExchange(ABC):
     def finish(self, round: int, received: Received) -> Round:
         own, own_signed = self._read_own(round)
         sent_tokens = sum(len(c.token_T) for c in own or ())
+        batches, missing, newest = [*received.batches], received.missing, dict[str, int]()
         with self._lock:
             peers = self._mailbox.peers
             sizes = len(own_signed), sent_tokens, self._mailbox.take_received_bytes()
             quarantined = peers.quarantined(time.monotonic())
             traffic = Traffic(*sizes, peers.take_refused(), quarantined)
-            newest = self._mailbox.newest_of(received.batches)
+            if not self._own.rule.in_step:
+                newest = {b.author: peers.newest_offer(b.author, b.round) for b in batches}
         self._notify_all()
-        batches, missing = [*received.batches], received.missing
         if own is not None:
             batches.insert(0, Delivery(self._me, round, own_signed, own))
         elif self._me in self._own.members:
