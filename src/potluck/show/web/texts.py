@@ -40,9 +40,8 @@ class _Index(Generic[_Kind]):
     """The stretches of a file that hold each round."""
 
     def __init__(self, path: Path, kind: type[_Kind]) -> None:
-        self.path = path
+        self.path, self._kind = path, kind
         self._tail = Tail(path, TextPlace)
-        self._decode = msgspec.json.Decoder(kind).decode
         self.stretches: dict[int, list[tuple[int, int]]] = {}
         """Offsets (start, end) of each round's lines."""
         self.surprising: list[tuple[float, _Key]] = []
@@ -79,7 +78,7 @@ class _Index(Generic[_Kind]):
                 most -= len(data)
                 for text in data.splitlines():
                     with suppress(*DAMAGED):
-                        line = self._decode(text)
+                        line = msgspec.json.decode(text, type=self._kind)
                         found[_key(line)] = line
         return found
 
