@@ -40,7 +40,8 @@ class _Index(Generic[_Kind]):
     """The stretches of a file that hold each round."""
 
     def __init__(self, path: Path, kind: type[_Kind]) -> None:
-        self.path, self._kind = path, kind
+        self.path = path
+        self._kind = kind
         self._tail = Tail(path, TextPlace)
         self.stretches: dict[int, list[tuple[int, int]]] = {}
         """Offsets (start, end) of each round's lines."""
