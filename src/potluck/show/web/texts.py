@@ -33,15 +33,14 @@ SEARCH_BYTES, ROUND_BYTES = 64 << 20, 4 << 20
 
 
 _Key = tuple[int, str, str, int]
-_Kind = TypeVar("_Kind", WrittenCompletion, Recorded)
+_Kind = TypeVar("_Kind", bound=WrittenCompletion | Recorded)
 
 
 class _Index(Generic[_Kind]):
     """The stretches of a file that hold each round."""
 
     def __init__(self, path: Path, kind: type[_Kind]) -> None:
-        self.path = path
-        self._kind = kind
+        self.path, self._kind = path, kind
         self._tail = Tail(path, TextPlace)
         self.stretches: dict[int, list[tuple[int, int]]] = {}
         """Offsets (start, end) of each round's lines."""
