@@ -83,10 +83,11 @@ def _require_model(run: RunConfig, name: str, node: NodeConfig) -> None:
             )
         return
     plain = NodeConfig(engine=node.engine, weight=node.weight, stranger=node.stranger)
+    engine = node.engine.__struct_config__.tag
     for key in node.__struct_fields__:
         if getattr(node, key) != getattr(plain, key):
             raise ConfigError(
-                f"[node.{name}] sets {key}, but its engine {engine_name(node)!r} only writes and "
+                f"[node.{name}] sets {key}, but its engine {engine!r} only writes and "
                 f"learns nothing; drop one of the two"
             )
     if reads_author_logp(run.objective):
@@ -97,10 +98,6 @@ def _require_model(run: RunConfig, name: str, node: NodeConfig) -> None:
         )
     if run.swarm.text == "never":
         raise ConfigError(f"[node.{name}] writes texts, but [swarm] text is 'never'; drop it")
-
-
-def engine_name(node: NodeConfig) -> str:
-    return str(node.engine.__struct_config__.tag)
 
 
 def _require_swarm_sense(run: RunConfig) -> None:
