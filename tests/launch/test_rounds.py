@@ -4,7 +4,7 @@ import pytest
 
 import tiny
 from launch.runs import Hears
-from potluck.exchange import ExchangeError, PeerStatus, Status
+from potluck.exchange import ExchangeError, Status
 from potluck.launch import in_process
 from potluck.launch.in_process import join, run
 from potluck.launch.rounds import ALONE, ALONE_ROUNDS, Course
@@ -12,6 +12,7 @@ from potluck.node.loop import Node
 from potluck.node.pace.together import Together
 from potluck.node.storage.record import Record
 from potluck.reports.events import PeerNews
+from potluck.reports.status import PeerLine
 
 ROUNDS, ROUND_S = 50, 2.0
 PACE = Together(None, "north", 1, 0.0, 0.0)
@@ -26,7 +27,7 @@ class Others:
     def status(self):
         rounds = sorted(round or 0 for round in self.newest.values()) if self.live else []
         heard = {"live": self.live, "heard_s": 1.0}
-        peers = {n: PeerStatus(**heard, newest_round=at) for n, at in self.newest.items()}
+        peers = {n: PeerLine(**heard, newest_round=at) for n, at in self.newest.items()}
         return Status(peers, rounds[(len(rounds) - 1) // 2] if rounds else 0)
 
 
@@ -249,7 +250,7 @@ def test_rounds_begun_before_a_crash_come_first_and_do_not_bound_the_way_to_the_
 def test_nodes_of_one_process_write_no_times(tmp_path):
     class Together(Others):
         def status(self):
-            return Status({n: PeerStatus(True, None, newest_round=0) for n in self.newest})
+            return Status({n: PeerLine(live=True, newest_round=0) for n in self.newest})
 
     life = Life(tmp_path, Together(south=0))
     life.step(0)

@@ -19,11 +19,12 @@ import msgspec
 from potluck.exchange.base import ExchangeError, WireError
 from potluck.exchange.fetcher import Answers
 from potluck.exchange.folder.store import Store, check_endpoints, free_endpoints, try_endpoint
+from potluck.exchange.keys.keys import STRANGERS
 from potluck.exchange.process import CLOSE_S, ProcessExchange
 from potluck.exchange.protocol.announcement import CHALLENGE_BYTES, encode_answer
 from potluck.exchange.protocol.beliefs import Question
 from potluck.exchange.protocol.fetch_queue import FetchJob
-from potluck.exchange.protocol.peers import STRANGERS, heard_s
+from potluck.exchange.protocol.peers import heard_s
 from potluck.exchange.transport import Membership
 from potluck.reports.events import Notice
 from potluck.types import NODE_NAME

@@ -34,7 +34,8 @@ BATCH = b"batch"
 FILE_BYTES = 1 << 20
 """Largest size of a key file or a roster."""
 STRANGERS = 64
-"""Most strangers that are remembered: names without end must not fill the memory."""
+"""Most strangers that are remembered, and names of others under which refusals are counted: names
+without end must not fill the memory."""
 _log = logging.getLogger(__name__)
 
 
