@@ -312,7 +312,7 @@ def make_authors(
 def _engine(
     config: RunConfig, learner: Learning, folder: Path, task: Task, notify: Callable[[str], None]
 ) -> Engine:
-    node, policy, environment = config.node[learner.name], learner.policy, environment_of(task)
+    node, environment = config.node[learner.name], environment_of(task)
     settings = EngineSettings(
         node=learner.name,
         folder=folder,
@@ -326,9 +326,9 @@ def _engine(
     )
     if isinstance(learner, RemoteLearner):
         most = settings.max_new_tokens, settings.max_total_tokens
-        return TinkerEngine(policy, learner.session, *most)
+        return TinkerEngine(learner.policy, learner.session, *most)
     assert isinstance(learner, Learner)
-    if isinstance(policy, ShardedModel):
+    if isinstance(policy := learner.policy, ShardedModel):
         return DistributedEngine(learner.processes, policy, node.engine, settings)
     assert not isinstance(node.engine, TextOptions), "a learner writes with weights of its own"
     return node.engine.build(policy, settings)

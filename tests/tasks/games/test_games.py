@@ -12,8 +12,9 @@ from nouns import completion
 from potluck.episode import ToolCall, Turn, played, text_of
 from potluck.launch.in_process import run
 from potluck.tasks import TaskError
+from potluck.tasks.arithmetic import draw_chain
 from potluck.tasks.base import graded, overlaps
-from potluck.tasks.games.calculator import CalculatorOptions, draw_chain
+from potluck.tasks.games.calculator import CalculatorOptions
 from potluck.tasks.games.maze import SPARE, Maze, MazeOptions
 from solutions import calculator_solution
 
@@ -181,7 +182,7 @@ def test_a_chain_that_is_worked_off_with_the_calculator_is_right():
 def test_a_chain_stays_within_three_digits():
     luck = random.Random(0)
     for terms in [3, 5, 16] * 100:
-        question = draw_chain(luck, terms)
+        question = draw_chain(luck, terms, digits=2)
         totals = calculator_solution(f"{question}=")[1::2]
         assert len(totals) == terms - 1
         assert all(0 <= int(total) <= 999 for total in totals)
