@@ -12,7 +12,8 @@ A game has ``reset(problem) -> str``, which the questions of problems do not rep
 
 from dataclasses import dataclass, field, replace
 
-from potluck.episode import EnvironmentFailed, Episode, Observation, Step, text_of
+from potluck.episode import EnvironmentFailed, Step, text_of
+from potluck.types import Episode, Observation
 
 
 class Walk:

@@ -13,7 +13,15 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from potluck.types import OBSERVED_BYTES, Completion, End, PotluckError, Problem
+from potluck.types import (
+    OBSERVED_BYTES,
+    Completion,
+    End,
+    Episode,
+    Observation,
+    PotluckError,
+    Problem,
+)
 
 Grade = Literal["transcript", "replay", "own"]
 """How far an environment can be trusted to say the same on every node.
@@ -45,14 +53,6 @@ class Turn(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     calls: tuple[ToolCall, ...] = ()
 
 
-class Observation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A message of the environment."""
-
-    content: str
-    tool: str = ""
-    """Tool that answers; empty: the environment speaks as the user."""
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """Answer of an environment to a turn."""
@@ -61,20 +61,6 @@ class Step:
     """One of the user, or one for each tool call of the turn."""
     done: bool
     """True: the episode ends with the turn, and nobody reads the observations."""
-
-
-@dataclass(frozen=True, slots=True)
-class Episode:
-    """How an environment of this node went on with a model's turns: never received from a peer."""
-
-    observations: tuple[tuple[Observation, ...], ...]
-    """Its messages behind each turn, the last one included; fewer if it was done before."""
-    done: bool
-    """True: it ended the episode with the last turn."""
-    reward: float
-    calls: int = 0
-    """Tool calls, and those of them that raised or named no tool."""
-    errors: int = 0
 
 
 class Play(Protocol):

@@ -13,17 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-from potluck.episode import (
-    Environment,
-    EnvironmentFailed,
-    Episode,
-    Turn,
-    acted,
-    digest_of,
-    turns_in,
-)
+from potluck.episode import Environment, EnvironmentFailed, Turn, acted, digest_of, turns_in
 from potluck.model import Reader
-from potluck.types import Completion, Observed, Problem
+from potluck.types import Completion, Episode, Observed, Problem
 
 REPLAY_S = 30.0
 """Seconds of a round in which one author's episodes are replayed, one begun within them included:

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from potluck.episode import Episode
 from potluck.exchange import Round
 from potluck.node.episodes import BY_REPLAY
 from potluck.node.learning.base import UpdateReport
@@ -24,7 +23,7 @@ from potluck.node.selection import Selection
 from potluck.objective.habit import Habit
 from potluck.objective.losses import k3
 from potluck.reports import BLOCKING_WEIGHT, AuthorReport, RewardReport, RoundReport, mean
-from potluck.types import Completion, Group
+from potluck.types import Completion, Episode, Group
 
 WRONG, MIXED, RIGHT = 0, 1, 2
 """Results of the learner's own completions of a problem: none a success, some, all."""

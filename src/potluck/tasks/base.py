@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, groupby
 from typing import Literal, Protocol, get_args
 
-from potluck.episode import Environment, Episode
+from potluck.episode import Environment
 from potluck.fields import Options
-from potluck.types import Completion, PotluckError, Problem
+from potluck.types import Completion, Episode, PotluckError, Problem
 
 Split = Literal["train", "validation", "out-of-distribution"]
 

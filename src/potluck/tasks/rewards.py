@@ -34,10 +34,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from potluck.episode import Episode, transcript, turns_in
+from potluck.episode import transcript, turns_in
 from potluck.fields import Options
 from potluck.tasks.base import DerivedTask, Graded, Split, Task, TaskError, graded
-from potluck.types import OUT_OF_ROOM, Completion, Problem
+from potluck.types import OUT_OF_ROOM, Completion, Episode, Problem
 
 Format = Literal["text", "messages"]
 TRIAL_TEXT = "A completion."

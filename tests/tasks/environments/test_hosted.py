@@ -9,20 +9,12 @@ from pathlib import Path
 import pytest
 
 from nouns import completion
-from potluck.episode import (
-    EnvironmentFailed,
-    Episode,
-    Observation,
-    Step,
-    ToolCall,
-    Turn,
-    digest_of,
-    turns_in,
-)
+from potluck.episode import EnvironmentFailed, Step, ToolCall, Turn, digest_of, turns_in
 from potluck.tasks.base import TaskError, environment_of
 from potluck.tasks.environments import hosted
 from potluck.tasks.environments.numbered import GameOptions
 from potluck.tasks.environments.process import Process
+from potluck.types import Episode, Observation
 
 LEAVES = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x50000000))"
 GAMES = Path(__file__).parent / "games.py"

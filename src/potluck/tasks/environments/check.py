@@ -85,7 +85,7 @@ class Script(NamedTuple):
     turns: tuple[Turn, ...]
 
 
-Told = list[tuple[str, str]]
+Playthrough = list[tuple[str, str]]
 """How a script went on: where it was told something, and what; the last is what it paid, or the
 error of the call that failed."""
 
@@ -104,7 +104,7 @@ def check(
         named, is_seeded = first.ask("hints")
         turns = [turn_of(text) for text in actions or named] or probes(tools)
         scripts = [*_scripts(turns, rows[:MOST_ROWS])]
-        begun, told = time.monotonic(), list[Told]()
+        begun, told = time.monotonic(), list[Playthrough]()
         while len(told) < len(scripts) and (len(told) < 4 or time.monotonic() < begun + TIME_S):
             told.append(_told(first, scripts[len(told)]))
     finally:
@@ -180,9 +180,9 @@ def _scripts(actions: Sequence[Turn], rows: Sequence[Mapping[str, Any]]) -> Iter
         yield from (Script(row, seed, turns) for row, seed in product(rows, seeds))
 
 
-def _told(process: Process, script: Script, beside: Script | None = None) -> Told:
+def _told(process: Process, script: Script, beside: Script | None = None) -> Playthrough:
     """Play a script, and ``beside`` it another one in the same process, turn by turn."""
-    told = Told()
+    told = Playthrough()
     try:
         start, _ = process.ask("play", 0, script.row, script.seed, [])
         told.append(("at reset it said", str(start)))
@@ -203,7 +203,7 @@ def _told(process: Process, script: Script, beside: Script | None = None) -> Tol
     return told
 
 
-def difference(one: Told, other: Told) -> str:
+def difference(one: Playthrough, other: Playthrough) -> str:
     """Say where two playings of a script part, and what each said; "" if they do not.
 
     >>> difference([("at reset it said", "a")], [("at reset it said", "b")])
@@ -219,7 +219,7 @@ def difference(one: Told, other: Told) -> str:
 
 
 def _remarks(
-    scripts: Sequence[Script], told: Sequence[Told], is_seeded: bool
+    scripts: Sequence[Script], told: Sequence[Playthrough], is_seeded: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Tell what seeds, rows and turns change, and what was paid: lines, and warnings."""
     answers = []  # without echoes of the turns

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from potluck.episode import EnvironmentFailed, Episode, Grade, Step, Turn, digest_of, text_of
+from potluck.episode import EnvironmentFailed, Grade, Step, Turn, digest_of, text_of
 from potluck.files import available_cores
 from potluck.tasks.environments.check import Checked, check
 from potluck.tasks.environments.kinds import Spec
 from potluck.tasks.environments.play import HostedPlay, ended
 from potluck.tasks.environments.process import Process, step_of
-from potluck.types import OBSERVED_BYTES, Completion, Problem
+from potluck.types import OBSERVED_BYTES, Completion, Episode, Problem
 
 EpisodeKey = tuple[str, str, bytes, int]
 """Problem and turns; where an episode does not repeat itself also what was observed between them,

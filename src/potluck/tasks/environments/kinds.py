@@ -23,9 +23,10 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from potluck.episode import Observation, ToolCall, Turn
+from potluck.episode import ToolCall, Turn
 from potluck.tasks.base import TaskError
 from potluck.template import tool_schemas
+from potluck.types import Observation
 
 EnvironmentKind = Literal["game", "environment"]
 MOST_CALLS = 64

@@ -9,9 +9,9 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from potluck.confined import Confined
-from potluck.episode import EnvironmentFailed, Episode, Step, Turn
+from potluck.episode import EnvironmentFailed, Step, Turn
 from potluck.tasks.environments.process import Process, step_of
-from potluck.types import Problem
+from potluck.types import Episode, Problem
 
 Made = TypeVar("Made")
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from potluck.episode import EnvironmentFailed, Episode, turns_in
+from potluck.episode import EnvironmentFailed, turns_in
 from potluck.files import derived_seed
 from potluck.tasks.base import DerivedTask, Graded, Task, TaskError
 from potluck.tasks.environments.hosted import HostedEnvironment, Start
 from potluck.tasks.environments.kinds import EnvironmentKind, Spec
 from potluck.tasks.environments.options import PlayOptions
-from potluck.types import OUT_OF_ROOM, Completion, Problem
+from potluck.types import OUT_OF_ROOM, Completion, Episode, Problem
 
 RowOf = Callable[[str], Mapping[str, Any]]
 
