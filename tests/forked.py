@@ -23,7 +23,10 @@ import pytest
 
 import potluck
 
-PRELOADED = ("potluck.cli", "potluck.launch.in_process", "transformers.models.qwen2.modeling_qwen2")
+PRELOADED = (
+    *("potluck.cli", "potluck.launch.in_process", "transformers.models.qwen2.modeling_qwen2"),
+    "drawn",
+)
 COMMAND = [sys.executable, "-m", "potluck"]
 
 

@@ -142,7 +142,7 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     digests = {"digest": task.digest, **prepared.digests}
     require_same_files(folder, digests)
     checks.require_servers(mine, longest_prompt=prepared.prompts.longest)
-    checks.require_processes(mine, processes)
+    checks.require_processes(mine, processes, task)
     first, said = whole_round(folder, mine) if resume else (0, [])
     learners = make_learners(mine, folder, first, processes, trust_code=local.trust_code)
     policies = {name: learner.policy for name, learner in learners.items()}
