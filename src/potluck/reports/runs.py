@@ -186,7 +186,7 @@ class RecipeRead(msgspec.Struct, frozen=True):
 class Run:
     """A run folder, as far as it has been written."""
 
-    path: Path
+    folder: Path
     recipe: RecipeRead
     nodes: tuple[NodeRun, ...]
 

@@ -24,6 +24,7 @@ from potluck.exchange.process import CLOSE_S, ProcessExchange
 from potluck.exchange.protocol.announcement import CHALLENGE_BYTES, encode_answer
 from potluck.exchange.protocol.beliefs import Question
 from potluck.exchange.protocol.fetch_queue import FetchJob
+from potluck.exchange.protocol.outbox import file_name
 from potluck.exchange.protocol.peers import heard_s
 from potluck.exchange.transport import Membership
 from potluck.reports.events import Notice
@@ -93,7 +94,7 @@ class FolderExchange(ProcessExchange):
         self._workers.start("look at the others", self._run_until_closed)
 
     def _get_batches(self, job: FetchJob) -> Answers:
-        path = f"{self._run}/{job.author}/{_file_name(job.offer.round)}"
+        path = f"{self._run}/{job.author}/{file_name(job.offer.round)}"
         try:
             yield from self._store.read({path: job.offer.size_bytes}).items()
         except OSError:  # It is asked for again.
@@ -149,7 +150,7 @@ class FolderExchange(ProcessExchange):
             self._due_s, self._newest = now_s + BEAT_S, self._announcement()
             answers = {name: answer for name, (_, answer) in self._answers.items()}
             said = self._line or b"", dict(self._questions), answers
-        offered = {_file_name(each.round): each.round for each in self._outbox.offers()}
+        offered = {file_name(each.round): each.round for each in self._outbox.offers()}
         for name in offered.keys() - self._written:
             if (signed := self._outbox.get(offered[name])) is not None:
                 self._store.write(f"{self._run}/{self._me}/{name}", signed)
@@ -217,10 +218,6 @@ class FolderExchange(ProcessExchange):
                 self._mailbox.on_announcement(peer.announcement, now_s)
             elif peer.live and not is_here:
                 self._mailbox.on_leave(name)
-
-
-def _file_name(round: int) -> str:
-    return f"{round:06d}.ptlk"
 
 
 @contextmanager
