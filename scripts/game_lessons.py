@@ -15,7 +15,7 @@ from potluck.model import LanguageModel
 from potluck.rollout.base import RandomSampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
 from potluck.tasks import Task
-from potluck.tasks.games.calculator import draw_chain
+from potluck.tasks.arithmetic import draw_chain
 from potluck.tasks.games.maze import KINDS, Maze, MazeKind
 from solutions import calculator_solution
 
@@ -63,7 +63,7 @@ def maze_lesson(generator: random.Random, *, own: MazeKind = "any") -> list[str]
 def calculator_lesson(generator: random.Random) -> list[str]:
     """A chain, calls of tools and what they return, and what is said to be the result."""
     terms = 4 if generator.random() < LONGER else 3
-    question = f"{draw_chain(generator, terms)}="
+    question = f"{draw_chain(generator, terms, digits=2)}="
     steps = calculator_solution(question)
     luck = generator.random()
     if luck < WHOLE:

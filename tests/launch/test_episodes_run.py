@@ -15,10 +15,14 @@ from forked import FORKING, Forked
 from launch.runs import Hears, crash, left_by, lines, numbers
 from potluck.cli.base import app
 from potluck.config import ConfigError, as_tree
+from potluck.evaluation import compare
+from potluck.evaluation.compare import evaluate_models, grade_environment
+from potluck.evaluation.request import EvaluationRequest
 from potluck.launch import children, nodes
 from potluck.launch.in_process import run
 from potluck.launch.local_swarm import run_local_swarm
 from potluck.node.learning.group import ProcessGroup
+from potluck.node.storage.folder import ENVIRONMENT
 from potluck.replay.plan import make_plan
 from potluck.replay.run import replay
 from potluck.rollout.base import RolloutError
@@ -182,6 +186,27 @@ def test_both_heard_and_paid_the_same_and_other_methods_can_be_tried_on_it(recip
     rows = list(replay(plan, say=pytest.fail, trust_code=True))
     assert [row.method for row in rows] == ["nois"] * 3 + ["tis"] * 3
     assert all(-1 <= row.cosine <= 1 for row in rows)
+
+
+@pytest.mark.parametrize("grade", ["replay", "own"])
+def test_a_node_is_evaluated_by_the_grade_that_its_run_found(recipe, tmp_path, monkeypatch, grade):
+    folder, tasks, told = tmp_path / "run", [], []
+    run(recipe("rounds=1"), folder, trust_code=True)
+    (file,) = folder.rglob(ENVIRONMENT)
+    file.write_text(file.read_text().replace('"replay"', f'"{grade}"'))
+
+    def graded(task, kept, say):
+        grade_environment(task, kept, say)
+        tasks.append(task)
+
+    monkeypatch.setattr(compare, "grade_environment", graded)
+    for name in NODES:
+        few = ["evaluation.problems=3"]
+        asked = {"split": "validation", "samples": 2, "overrides": few, "trust_code": True}
+        request = EvaluationRequest(f"{folder / name}", **asked)
+        evaluate_models(request, progress=lambda *step: told.append(step))
+    assert {task.environment.grade for task in tasks} == {grade}
+    assert "plays" not in {kind for _, kind, _, _ in told}
 
 
 class Two(ProcessGroup):

@@ -219,15 +219,6 @@ def _layer(node: NodeConfig, shape: Shape, longest: int) -> tuple[int, int, int]
     return kept, passing, weight
 
 
-def by_device(config: RunConfig, *, gpu: bool) -> dict[str, list[str]]:
-    """Group the names of the nodes by device, under the name that it really has."""
-    real = {"auto": "cuda:0" if gpu else "cpu", "cuda": "cuda:0"}
-    devices: dict[str, list[str]] = {}
-    for name, node in config.learners.items():
-        devices.setdefault(real.get(node.device, node.device), []).append(name)
-    return devices
-
-
 def bytes_together(nodes: Sequence[Memory], *, apart: bool, overhead: int = CUDA_BYTES) -> int:
     """Add up what nodes need on one device: ``apart``, each is a process that does not wait for
     another one's memory, else they take turns; with ``overhead`` bytes for each process."""

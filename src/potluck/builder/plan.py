@@ -82,12 +82,12 @@ def plan_cost(config: AnyRecipe, *, trust_code: bool = False, gpu: str = "") -> 
     absent = absences(config)
     if config.task.code and not trust_code:
         absent[OWN_TASK] = "the problems: what begins them is code, which runs with --trust-code"
-    shapes = {n: planned_shape(node.model, absent) for n, node in config.learners.items()}
+    shapes = {n: planned_shape(node.reads, absent) for n, node in config.learners.items()}
     place = tuple(config.node), Path("runs") / config.name
     inspection = prepare(plain, *place, trust_code=trust_code, devices=not gpu, absent=absent)
     on_gpu = bool(gpu) or torch.cuda.is_available()
     prompts = inspection.prompts
-    memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in config.learners}
+    memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in config.trained_here}
     tokens = {n: _tokens_of(config, n, shapes[n], prompts.mean) for n in config.learners}
     return CostPlan(inspection, shapes, memory, tokens, on_gpu)
 
@@ -187,7 +187,9 @@ def _table(title: str, *columns: str) -> Table:
 def _device_lines(config: RunConfig, plan: CostPlan, *, gib: float, apart: bool) -> Iterator[str]:
     """Yield a line on each device, under the name that it really has."""
     real = {"auto": "cuda:0" if plan.on_gpu else "cpu", "cuda": "cuda:0"}
-    devices = {name: real.get(node.device, node.device) for name, node in config.learners.items()}
+    devices = {
+        name: real.get(node.device, node.device) for name, node in config.trained_here.items()
+    }
     for device in dict.fromkeys(devices.values()):
         names = [name for name in devices if devices[name] == device]
         memories, overhead = [plan.memory[name] for name in names], CUDA_BYTES * plan.on_gpu

@@ -92,10 +92,7 @@ class LocalNodes:
 
 def run_nodes(local: LocalNodes, display: Display) -> RunResult:
     """Train the nodes of this process, which may be one of several that are one node."""
-
-    def say(text: str) -> None:
-        display.show(Notice(text))
-
+    say = partial(_tell, display)
     if local.config.threads:
         torch.set_num_threads(local.config.threads)
     with process_group() as processes:

@@ -23,6 +23,7 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -236,12 +237,21 @@ def require_device(device: str, node: str) -> None:
         ) from error
 
 
+def load_generation_config(model: str) -> GenerationConfig | None:
+    """Load what a model says of writing; None: it says nothing."""
+    where = locate(model)
+    with suppress(OSError):
+        return GenerationConfig.from_pretrained(base_of(where) or where)
+    return None
+
+
 def stop_ids(
-    network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, stop: Sequence[str]
+    tokenizer: PreTrainedTokenizerBase, stop: Sequence[str], *configs: object
 ) -> frozenset[int]:
-    """List the ids after which nothing follows: the model's, its tokenizer's, and those named."""
+    """List the ids after which nothing follows: the model's, by its ``configs``, its tokenizer's,
+    and those named."""
     found = named_stop_ids(tokenizer, stop)
-    for each in (getattr(network, "generation_config", None), network.config, tokenizer):
+    for each in (*configs, tokenizer):
         ids = getattr(each, "eos_token_id", None)
         found.update([ids] if isinstance(ids, int) else ids or [])
     if not found:

@@ -71,15 +71,19 @@ class StatusLine(Struct, frozen=True, kw_only=True):
 
 
 class PeerLine(Struct, frozen=True, kw_only=True):
-    """Another node in the eyes of this one."""
+    """Another node in the eyes of this one. Times are seconds since 1970."""
 
     live: bool = False
+    """True while it is connected. Unsigned where a network tells it, so only a hint."""
     heard_s: float | None = None
-    """Seconds since 1970 of its last announcement; None before the first."""
+    """Time of its last valid announcement; None before the first."""
     newest_round: int | None = None
+    """Newest round of which a usable batch came; None before the first."""
     quarantined_until_s: float = 0.0
+    """End of its quarantine; 0 if it is in none."""
     refused: dict[str, int] = {}
-    """Messages refused under its name, by the reason."""
+    """Messages refused under its name since this node was started, by the reason; status lines
+    where this node listens to them."""
     line: StatusLine | None = None
     """Newest status line that its key has signed, where this node listens to them (--web)."""
 

@@ -7,11 +7,11 @@ newest ``max_staleness + 1``. What fast authors write meanwhile costs bytes and 
 replaces a batch that became too old.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from potluck.exchange.base import Delivery, Received
+from potluck.exchange.base import Received
 from potluck.exchange.protocol.announcement import Announcement
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.mailbox import Mailbox, Partners
@@ -106,9 +106,6 @@ class InStepMailbox(Mailbox):
         for name in self._in_time[1]:
             self.peers.was_in_time(name)
         return Received(tuple(self._here.pop(key) for key in taken), missing)
-
-    def newest_of(self, batches: Iterable[Delivery]) -> dict[str, int]:
-        return {}
 
     def _make_room(self, author: str) -> None:
         """Drop what could fill the memory, to be fetched again: of the batches of ``author`` far
@@ -216,9 +213,6 @@ class NewestMailbox(Mailbox):
             self._is_open = False
             self.fetch_queue.drop(lambda author, round: True)
         return Received(tuple(taken))
-
-    def newest_of(self, batches: Iterable[Delivery]) -> dict[str, int]:
-        return {each.author: self.peers.newest_offer(each.author, each.round) for each in batches}
 
     def arrivals(self, round: int, now_s: float) -> tuple[set[str], set[str]]:
         return set(), set()

@@ -6,6 +6,7 @@
       optimizer.safetensors    one tensor per parameter and moment
       README.md                the model card, see card.py
       state.json               {"round": rounds that this policy has learned from, ...}
+      served.json              instead of weights, where a server has them: its address and paths
       SHA256SUMS               of each file but the card
 
 There is no random state to keep: whatever is random in a round starts from a seed derived
@@ -18,6 +19,7 @@ any number of them can go on from it.
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,19 +50,26 @@ def save(
     Raises:
         RunFolderError: the disk is full, say. Earlier checkpoints stand.
     """
-    place = checkpoint_folder(folder, round)
     network, moments = full_state(policy, optimizer)
+
+    def fill(beside: Path) -> None:
+        network.save_pretrained(beside)
+        policy.tokenizer.save_pretrained(beside)
+        save_file(moments, beside / "optimizer.safetensors")
+
+    return write(folder, round, fill, card=card, base=weights_digest(network, trained=False))
+
+
+def write(
+    folder: Path, round: int, fill: Callable[[Path], object], *, card: str, **state: object
+) -> Path:
+    """Write checkpoints/<round> with what ``fill`` puts into its folder, as ``save`` does."""
+    place = checkpoint_folder(folder, round)
     try:
         with whole_folder(place) as beside:
-            network.save_pretrained(beside)
-            policy.tokenizer.save_pretrained(beside)
-            save_file(moments, beside / "optimizer.safetensors")
-            state = {
-                "round": round,
-                **reproducibility_info(),
-                "base": weights_digest(network, trained=False),
-                "lines": heads_of(folder),
-            }
+            beside.mkdir(parents=True, exist_ok=True)
+            fill(beside)
+            state = {"round": round, **reproducibility_info(), **state, "lines": heads_of(folder)}
             (beside / "state.json").write_text(json.dumps(state) + "\n")
             write_sums(beside)
             # Last, as peft writes a card of its own.
@@ -72,6 +81,21 @@ def save(
             f"then go on with --resume"
         ) from error
     return place
+
+
+def served_file(place: Path) -> Path:
+    """Name the file that says where a server has the weights of a checkpoint."""
+    return place / "served.json"
+
+
+def served(place: Path) -> dict[str, str]:
+    """Read it: "state", "weights", "url", "model", "api_key_variable"; empty: weights are here."""
+    try:
+        return dict(json.loads(served_file(place).read_text()))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError) as error:
+        raise _damaged(place, error) from error
 
 
 def keep(folder: Path, newest: int, *, best: bool) -> None:

@@ -60,7 +60,7 @@ def show_nodes(run: Run, console: Console) -> None:
     for start in range(0, len(run.nodes), NODES_ABREAST):
         console.print()
         console.print(_nodes(run, run.nodes[start : start + NODES_ABREAST], console))
-    for said in told(run.path) if len(run.nodes) > 1 else ():
+    for said in told(run.folder) if len(run.nodes) > 1 else ():
         console.print(Text(f"\n{printable(said, 600)}"))
 
 

@@ -171,13 +171,13 @@ class TextView(Struct, frozen=True, kw_only=True):
 
 
 class TextPlace(Struct, frozen=True, kw_only=True):
-    """Place of a recorded completion, to go to the next by surprise."""
+    """Place of a completion; of a recorded one, to go to the next by surprise."""
 
     round: int
-    problem: str
-    author: str
-    index: int
-    surprise: float
+    problem: str = ""
+    author: str = ""
+    index: int = 0
+    surprise: float | None = None
 
 
 class TextsView(Struct, frozen=True, kw_only=True):
