@@ -123,14 +123,9 @@ def silent(here: int, awaited: int) -> None:
 
 
 class Exchange(Protocol):
-    """One node's connection to all others: the interface of a transport.
-
-    A transport is one file with a class like this one and a function that opens it, and one line
-    in ``TRANSPORTS`` (``exchange/transport.py``). ``tests/exchange/test_exchange.py`` holds the
-    tests that every transport must pass. Between processes it is a ``ProcessExchange``, which signs
-    and verifies (``exchange/folder/`` is the smaller example).
-    ``send``, ``receive`` and ``gather`` raise ExchangeError if the transport itself has failed.
-    """
+    """One node's connection to all others: the interface of a transport (CONTRIBUTING.md, "To add
+    something"). ``send``, ``receive`` and ``gather`` raise ExchangeError if the transport itself
+    has failed."""
 
     def send(self, round: int, batch: Sequence[Completion]) -> None:
         """Make this node's batch of a round available to every node, without waiting for any.

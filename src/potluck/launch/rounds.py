@@ -61,8 +61,6 @@ class RunResult(Look):
 
 @dataclass(frozen=True)
 class LocalRounds:
-    """The nodes of this process, in their rounds."""
-
     config: RunConfig
     """Recipe of the whole run."""
     folder: Path

@@ -1,9 +1,5 @@
-"""The state of a node at one moment, as it tells it: in its folder, and to the swarm.
-
-<run>/<node>/status.json     a ``FolderStatus``, written once a second while the node runs
-<run>/status/<node>          a ``StatusLine`` in MessagePack, signed: on the network
-
-Nothing is decided by it: what others say here is for people.
+"""The state of a node at one moment, as it tells it: in its folder, and to the swarm. Nothing is
+decided by it: what others say here is for people.
 """
 
 from typing import Annotated
@@ -36,7 +32,6 @@ class AuthorStatus(Struct, frozen=True, array_like=True):
 
 
 def author_status(report: AuthorReport) -> AuthorStatus:
-    """Return what a status line tells of an author."""
     return AuthorStatus(*(getattr(report, name) for name in AuthorStatus.__struct_fields__))
 
 

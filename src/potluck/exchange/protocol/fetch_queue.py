@@ -18,8 +18,6 @@ REMEMBERED = 4 * MAX_OFFERS
 
 @dataclass(frozen=True, slots=True)
 class FetchJob:
-    """One attempt to fetch one batch."""
-
     author: str
     offer: Offer
 

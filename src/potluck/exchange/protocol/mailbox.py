@@ -170,7 +170,6 @@ class Mailbox(ABC):
             self._news.append(news)
 
     def tell(self, news: Told) -> None:
-        """Keep ``news`` for the thread that shows them."""
         self._news.append(news)
 
     def drain_news(self) -> list[Told]:

@@ -143,8 +143,7 @@ class InStepMailbox(Mailbox):
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """Rule of a node at its own pace: it receives the newest batches of each author, whatever round
-    of its own they are of, and waits for nobody."""
+    """Rule of a node at its own pace."""
 
     max_staleness: int = 1
     """Rounds of its author that a batch may be old."""

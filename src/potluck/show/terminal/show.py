@@ -202,12 +202,10 @@ def _authors(run: Run, console: Console) -> Iterator[Table | Text]:
 
 
 def _last(name: str, reports: Iterable[AuthorReport]) -> float | None:
-    """Return the mean of the last values of a number."""
     return mean(_known(getattr(each, name) for each in reports)[-WINDOW:])
 
 
 def _doubts(run: Run) -> Iterator[Text]:
-    """Yield a line for each author and way in which it stood out."""
     objective = run.recipe.objective
     reads_logp = objective.importance != "none" or objective.filter
     for node in run.nodes:

@@ -167,7 +167,7 @@ def _changed_s(file: Path) -> float:
 
 
 def run_changed_s(folder: Path) -> float:
-    """Return when a run last wrote, in seconds since 1970; 0: it is gone."""
+    """Return when a run last wrote; 0: it is gone."""
     return max(map(_changed_s, (folder, *folder.glob("*/*.jsonl"))))
 
 
