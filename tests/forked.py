@@ -25,7 +25,7 @@ import potluck
 
 PRELOADED = (
     *("potluck.cli", "potluck.launch.in_process", "transformers.models.qwen2.modeling_qwen2"),
-    "drawn",
+    "fork_server",
 )
 COMMAND = [sys.executable, "-m", "potluck"]
 
@@ -163,6 +163,7 @@ def run_command(words, env, folder, out, err, process_group):
     try:
         # The server may be deaf to it, and Python keeps what a process begins with.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         from potluck.cli import main
         from potluck.launch import children
 

@@ -42,7 +42,9 @@ class FakeTinker:
         self.reduces, self.ignores_weights, self.models = reduces, ignores_weights, models
         self.policy = policy or tiny.policy
         self.states, self.calls, self.faults = {}, [], {}
-        self.usd, self.made, self.keys = 0.0, 0, []
+        self.usd, self.made, self.keys, self.archive = 0.0, 0, [], ""
+        self.change = lambda sequences: sequences
+        """What a server that is not as it should makes of what it wrote."""
         self.over = Event()
         """Set at a test's end, so that what hangs goes on."""
         self.types = SimpleNamespace(
@@ -84,6 +86,13 @@ class Service:
         self.server.called("create")
         self.server.made += 1
         return Training(self.server)
+
+    def create_rest_client(self):
+        return self
+
+    def get_checkpoint_archive_url_from_tinker_path(self, path):
+        self.server.called(path)
+        return done(SimpleNamespace(url=self.server.archive))
 
 
 class Training:
@@ -191,4 +200,4 @@ class Sampling:
             said.append(SimpleNamespace(tokens=tokens, logprobs=logps, stop_reason="stop"))
         server.bill("prompt", len(prompt))
         server.bill("completion", sum(len(each.tokens) for each in said))
-        return done(SimpleNamespace(sequences=said))
+        return done(SimpleNamespace(sequences=server.change(said)))

@@ -145,6 +145,7 @@ def make_remote(
         Books(folder, ignore),
         saved.get("state", ""),
     )
+    session.open()
     beta1, beta2 = node.adam_betas
     return RemoteLearner(
         name,

@@ -28,6 +28,7 @@ from potluck.config import AnyRecipe, RunConfig, as_config
 from potluck.config.control import controls_of
 from potluck.model.shape import Shape
 from potluck.objective.methods import method_of
+from potluck.rollout.tinker.options import TinkerOptions
 from potluck.tasks import Split
 
 WIRE_BYTES = {"exact": 5.0, "compact": 2.6, "raw": 8.1}
@@ -126,6 +127,7 @@ def check(
         *map(Text, _device_lines(config, plan, gib=gib, apart=not one_process)),
         Text(),
         _token_table(plan),
+        *map(Text, _money_lines(config, plan)),
         *map(Text, control_lines(config)),
         *(Text("\nnot looked at:") for _ in unseen[:1]),
         *unseen,
@@ -207,6 +209,21 @@ def _token_table(plan: CostPlan) -> Table:
         sent = f"{each.sent_bytes / 1e6:,.2f} MB" if len(plan.tokens) > 1 else "-"
         table.add_row(Text(name), *counts, sent)
     return table
+
+
+def _money_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
+    """Yield what each server that trains a node may cost, by the recipe's prices."""
+    for name, each in plan.tokens.items():
+        if isinstance(engine := config.node[name].engine, TinkerOptions):
+            prompts = round(each.completions * plan.inspection.prompts.mean)
+            forward = engine.training_cost(each.read, is_forward=True)
+            cost = engine.budget.cost(prompts, each.written) + forward
+            usd = (cost + engine.training_cost(each.read)).usd
+            yield (
+                f"{name}: its server reads {prompts:,} tokens of prompts and writes "
+                f"{each.written:,}, reads {each.read:,} and trains on as many: at most {usd:.4f} "
+                f"USD a round, {usd * config.end:,.2f} in {config.end}, evaluations apart"
+            )
 
 
 def control_lines(config: RunConfig) -> Iterator[str]:

@@ -38,6 +38,8 @@ from potluck.types import PotluckError
 ADAPTER = "adapter_model.safetensors"
 TOKENIZERS = ("tok*", "tekken*", "vocab*", "*.model")
 """Names that the files of a tokenizer have."""
+SERVED = "served.json"
+"""Name of the file of a checkpoint that stands for weights that a server has."""
 BUILT_IN = Path(__file__).parent.parent / "models"
 BUILDING = threading.Lock()
 """Held while layers are made: transformers replaces functions of torch for so long, for all threads
@@ -128,6 +130,11 @@ def _realign(network: torch.nn.Module) -> None:
 def locate(model: str) -> str:
     """Find the folder of ``builtin:NAME`` (ModelError: there is none), or the name as it is."""
     if not model.startswith("builtin:"):
+        if (Path(model) / SERVED).is_file():
+            raise ModelError(
+                f"the weights of {model!r} are on a server; `potluck export {model} FOLDER` brings "
+                f"its adapter here"
+            )
         return model
     name = model.removeprefix("builtin:")
     built_in = sorted(p.name for p in BUILT_IN.iterdir() if (p / "config.json").exists())

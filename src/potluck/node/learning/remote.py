@@ -21,6 +21,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from potluck.model import LearningRate, Reader
+from potluck.model.loading import SERVED
 from potluck.node.learning.base import UpdateReport
 from potluck.node.learning.batch import Batch, Scored
 from potluck.node.learning.passes import Portion
@@ -120,6 +121,4 @@ class RemoteLearner:
             "api_key_variable": options.api_key_variable,
         }
         text = json.dumps(served)
-        checkpoint.write(
-            folder, round, lambda beside: checkpoint.served_file(beside).write_text(text), card=card
-        )
+        checkpoint.write(folder, round, lambda at: (at / SERVED).write_text(text), card=card)

@@ -32,7 +32,7 @@ from transformers import PreTrainedModel
 
 from potluck.files import SUMS, remedy, unlike_its_sum, whole_folder, write_sums
 from potluck.model import LanguageModel, ModelError
-from potluck.model.loading import weights_digest
+from potluck.model.loading import SERVED, weights_digest
 from potluck.model.sharding import ShardedModel, distribute_like, full_tensor
 from potluck.node.storage.record import heads_of, unlike
 from potluck.reports.runs import best_saved
@@ -83,15 +83,11 @@ def write(
     return place
 
 
-def served_file(place: Path) -> Path:
-    """Name the file that says where a server has the weights of a checkpoint."""
-    return place / "served.json"
-
-
 def served(place: Path) -> dict[str, str]:
-    """Read it: "state", "weights", "url", "model", "api_key_variable"; empty: weights are here."""
+    """Read where a server has the weights of a checkpoint: the values of a ``TinkerSession``, and
+    its paths "state" and "weights"; empty: they are here."""
     try:
-        return dict(json.loads(served_file(place).read_text()))
+        return dict(json.loads((place / SERVED).read_text()))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError) as error:
@@ -195,7 +191,7 @@ def newest(model: str) -> str:
         ModelError: a run, which has several models, or what a run has not got.
     """
     folder = Path(model)
-    if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
+    if any((folder / each).is_file() for each in ("config.json", "adapter_config.json", SERVED)):
         return model
     for run in (folder, *folder.parents[: len(folder.parts) > 1]):  # an id of the Hub has no run
         if (run / "recipe.json").is_file() and not (folder / "metrics.jsonl").is_file():

@@ -71,14 +71,16 @@ class TinkerSession:
     books: Books
     saved: str = ""
     """State on the server to begin with; empty: a new adapter."""
+    _client: Any = field(default=None, init=False)
     _sampler: Any = field(default=None, init=False)
     _is_probed: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        """Connect; raise RolloutError unless the server has the model, and room for an adapter."""
+        """Connect; raise RolloutError unless the server has the model."""
         self._tinker, key = library(), self.options.address().key()
         given = {"base_url": self.options.url, "api_key": key or "tml-none"}
         service = self.call("connecting", lambda: self._tinker.ServiceClient(**given))
+        self._service = service
         there = self.call("its capabilities", service.get_server_capabilities).supported_models
         names = [each.model_name for each in there]
         if names and self.model not in names:
@@ -86,7 +88,10 @@ class TinkerSession:
                 f"{self.options.url} has no model {self.model!r}; name one of {', '.join(names)} "
                 f"as [node.{self.node}] model, and what reads its ids as its engine's tokenizer"
             )
-        what, create = f"an adapter of rank {self.rank}", service.create_lora_training_client
+
+    def open(self) -> None:
+        """Make the adapter, as ``saved``; raise RolloutError if there is no room for it."""
+        what, create = f"an adapter of rank {self.rank}", self._service.create_lora_training_client
         made = partial(create, base_model=self.model, rank=self.rank, seed=self.seed)
         self._client = self.call(what, made)
         if self.saved:
@@ -154,6 +159,11 @@ class TinkerSession:
             for what, save in saves.items()
         }
 
+    def archive_url(self, path: str) -> str:
+        """Find the address from which saved weights can be downloaded."""
+        find = self._service.create_rest_client().get_checkpoint_archive_url_from_tinker_path
+        return str(self.call(f"the archive of {path}", self._bounded(partial(find, path))).url)
+
     def _load(self, path: str) -> None:
         load = partial(self._client.load_state_with_optimizer, path)
         self.call(f"loading {path}", self._bounded(load))
@@ -164,7 +174,8 @@ class TinkerSession:
         Of two rows each learns, with weight 1, one of two tokens, and unlearns the other with
         weight 0, three times as much: without weights both tokens become less likely.
         """
-        start = self.saved or self.save("start")["state"]
+        save = self._bounded(partial(self._client.save_state, "probe"))
+        start = self.call("saving its state", save).path
         pair = np.resize(prompt_P, 1), np.resize(prompt_P[-2:], 2)
         (logp_T,), columns = self.logp([pair]), []
         for at in range(2):
