@@ -39,7 +39,7 @@ from potluck.exchange.wire.message import (
     NO_TOKENIZER,
     PROMPT_DIGEST_BYTES,
 )
-from potluck.model import LanguageModel
+from potluck.model import Reader
 from potluck.model.loading import load_tokenizer
 from potluck.model.prompt import prompt_ids
 from potluck.node.storage.record import REMEMBERED, Record
@@ -72,7 +72,7 @@ def make_agenda(config: RunConfig, task: Task) -> Agenda:
 
 
 def agreements_of(
-    config: RunConfig, task: Task, policies: Mapping[str, LanguageModel | None]
+    config: RunConfig, task: Task, policies: Mapping[str, Reader | None]
 ) -> dict[str, Agreement]:
     """State the terms on which each node of this process takes part; ``policies`` has None for one
     that only writes."""
@@ -86,7 +86,7 @@ def agreements_of(
             node=name,
             provenance=Provenance(_short(model), tokenizer, agreed, config.sampling.drawing),
             limits=_limits(config, policy),
-            prompt_digest=_by_problem(task, _prompt_of(config.node[name].model)),
+            prompt_digest=_by_problem(task, _prompt_of(config.node[name].reads)),
             question_digest=question_digest,
         )
     return agreements
@@ -110,7 +110,7 @@ def _short(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()[:FINGERPRINT_BYTES]
 
 
-def _limits(config: RunConfig, policy: LanguageModel | None) -> Limits:
+def _limits(config: RunConfig, policy: Reader | None) -> Limits:
     """Bound what any one node may write in a round."""
     swarm = config.swarm
     problems = max(config.problems_per_round, swarm.stranger_problems if swarm.open else 0)

@@ -223,7 +223,7 @@ def by_device(config: RunConfig, *, gpu: bool) -> dict[str, list[str]]:
     """Group the names of the nodes by device, under the name that it really has."""
     real = {"auto": "cuda:0" if gpu else "cpu", "cuda": "cuda:0"}
     devices: dict[str, list[str]] = {}
-    for name, node in config.learners.items():
+    for name, node in config.trained_here.items():
         devices.setdefault(real.get(node.device, node.device), []).append(name)
     return devices
 

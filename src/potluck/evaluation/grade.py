@@ -11,7 +11,7 @@ from typing import Any
 from potluck import intervals
 from potluck.config import RunConfig
 from potluck.episode import turns_in
-from potluck.model import LanguageModel
+from potluck.model import Reader
 from potluck.rollout.base import Engine, GreedySampler, Progress, RolloutRequest, Sampler
 from potluck.tasks import Split, Task
 from potluck.tasks.base import graded
@@ -76,7 +76,7 @@ def evaluation_engine(engine: Engine, config: RunConfig) -> Engine:
 
 
 def evaluate(
-    policy: LanguageModel, engine: Engine, task: Task, split: Split, count: int, progress: Progress
+    policy: Reader, engine: Engine, task: Task, split: Split, count: int, progress: Progress
 ) -> SplitAccuracy | None:
     """Answer the first ``count`` problems of ``split`` greedily; None if it has none."""
     if not (problems := first_problems(task, split, count)):
@@ -98,7 +98,7 @@ def first_problems(task: Task, split: Split, count: int) -> list[Problem]:
 
 
 def grade_samples(
-    policy: LanguageModel,
+    policy: Reader,
     engine: Engine,
     task: Task,
     problems: Sequence[Problem],

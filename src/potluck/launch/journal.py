@@ -91,8 +91,8 @@ class Journal:
         for node in nodes:
             if not isinstance(node, Node):
                 continue
-            parameters = sum(p.numel() for p in node.learner.policy.network.parameters())
-            self._lines[node.name] = replace(self._lines[node.name], parameters=parameters)
+            line, parameters = self._lines[node.name], node.learner.parameters
+            self._lines[node.name] = replace(line, parameters=parameters)
         self._nodes = tuple(nodes)
         for told in self._unwritten:
             self._write_down(told)

@@ -198,8 +198,7 @@ class LocalRounds:
                 write_atomically(page, card.encode())
             else:
                 # From here to the end of their part the others wait for us: nothing may fail.
-                learner.processes.broadcast("save", node.name)
-                checkpoint.save(folder, done, learner.policy, learner.optimizer, card=card)
+                learner.save(folder, done, card=card)
                 checkpoint.keep(folder, self.config.keep_checkpoints, best=self.config.keep_best)
                 told = {"round": done - 1, "time_s": round(time.time(), 3), "kind": "checkpoint"}
                 node.record.add("events", [told | {"text": f"saved after {done} rounds"}])

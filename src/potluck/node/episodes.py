@@ -24,7 +24,7 @@ from potluck.episode import (
     transcript,
     turns_in,
 )
-from potluck.model import LanguageModel
+from potluck.model import Reader
 from potluck.types import Completion, End, Observed, Problem
 
 REPLAY_S = 30.0
@@ -113,7 +113,7 @@ def _ended(completion: Completion, turns: int, episode: Episode, most: int) -> b
     return completion.end == ("stop" if episode.done else "turns" if turns == most else "room")
 
 
-def spelled_turns(completion: Completion, model: LanguageModel) -> list[list[int]] | None:
+def spelled_turns(completion: Completion, model: Reader) -> list[list[int]] | None:
     """Find the ids of an episode's turns in a model's own syntax, each with the model's stop token
     but the last one of an episode that ended by "length"; None if they are not exactly these."""
     turns = turns_in(completion.text or "")
@@ -128,13 +128,13 @@ def spelled_turns(completion: Completion, model: LanguageModel) -> list[list[int
     return parts
 
 
-def turns_of(completion: Completion, model: LanguageModel) -> list[Turn]:
+def turns_of(completion: Completion, model: Reader) -> list[Turn]:
     """Read the turns of an episode whose ids are of the model's tokenizer."""
     parts = np.split(completion.token_T, list(accumulate(completion.turns))[:-1])
     return [model.turn_of(part) for part in parts]
 
 
-def observed_by(model: LanguageModel, turns: Sequence[int], episode: Episode) -> Observed:
+def observed_by(model: Reader, turns: Sequence[int], episode: Episode) -> Observed:
     """Make what a model reads within an episode; ``turns`` are the lengths of its turns."""
     places = list(accumulate(turns))[:-1]
     heard = episode.observations

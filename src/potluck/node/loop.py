@@ -24,8 +24,8 @@ import torch
 
 from potluck.exchange import Received, Round
 from potluck.node.episodes import Replays
+from potluck.node.learning.base import Learning, UpdateReport
 from potluck.node.learning.batch import pack
-from potluck.node.learning.learner import Learner, UpdateReport
 from potluck.node.participant import Clock, Participant, Spent
 from potluck.node.report import report_of
 from potluck.node.sample import sample
@@ -46,7 +46,7 @@ class Node(Participant):
 
     task: Task
     writer: Writer
-    learner: Learner
+    learner: Learning
     trusts: Callable[[str], bool]
     """Function that tells of an author if it is trusted: see ``objective/trust.py``."""
     habits: HabitTest | None = None

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from potluck.exchange import Round
 from potluck.node.episodes import BY_REPLAY, Replays
+from potluck.node.learning.base import UpdateReport
 from potluck.node.learning.batch import Scored
-from potluck.node.learning.learner import UpdateReport
 from potluck.node.learning.score import METRICS
 from potluck.node.selection import Selection
 from potluck.objective.habit import Habit

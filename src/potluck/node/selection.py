@@ -16,7 +16,7 @@ import numpy as np
 
 from potluck.config import SamplingConfig
 from potluck.episode import text_of
-from potluck.model import LanguageModel
+from potluck.model import Reader
 from potluck.node.episodes import NotReplayed, Replays, observed_by, spelled_turns, turns_of
 from potluck.types import Completion, Problem, Row
 
@@ -66,7 +66,7 @@ class Selection:
 def read(
     completion: Completion,
     problem: Problem,
-    model: LanguageModel,
+    model: Reader,
     limits: SamplingConfig,
     *,
     needs_logp: bool = False,
@@ -123,7 +123,7 @@ def read(
 
 
 def _spelled(
-    completion: Completion, prompt_P: np.ndarray, model: LanguageModel
+    completion: Completion, prompt_P: np.ndarray, model: Reader
 ) -> list[list[int]] | UnreadReason:
     """Find the ids of a completion's text, turn by turn, each with the model's stop token if its
     author's model ended it."""
@@ -140,7 +140,7 @@ def _spelled(
 
 
 def _played(
-    completion: Completion, problem: Problem, model: LanguageModel, replays: Replays, room: int
+    completion: Completion, problem: Problem, model: Reader, replays: Replays, room: int
 ) -> Row | UnreadReason:
     """Read an episode whose ids are the model's; ``room`` is for all behind its prompt."""
     turns = turns_of(completion, model)

@@ -21,7 +21,7 @@ SPARE = 0.25
 """Share of columns beyond the longest row's, from which all are moved together."""
 
 
-class Reader:
+class PromptReader:
     """The cache of a batch: each prompt is read once, then a token at a time."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Reader:
         return out.logits[:, -1]
 
 
-class TurnReader(Reader):
+class TurnReader(PromptReader):
     """The cache of a batch of episodes, whose rows read unlike numbers of tokens, or none."""
 
     _mask: Tensor
