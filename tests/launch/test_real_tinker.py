@@ -39,11 +39,18 @@ from transformers import (
 
 from displays import Listener
 from launch.runs import lines
-from potluck.config import from_tree
+from potluck.config import as_tree, from_tree
 from potluck.launch.in_process import run
-from potluck.model import LanguageModel
+from potluck.model import LanguageModel, LearningRate, Reader
 from potluck.model.loading import BUILT_IN, load_tokenizer
-from potluck.types import PotluckError
+from potluck.node.learning.batch import Batch
+from potluck.node.learning.learner import Learner
+from potluck.node.learning.remote import RemoteLearner
+from potluck.objective.methods import METHODS, ObjectiveConfig
+from potluck.rollout.texts.books import Books
+from potluck.rollout.tinker.options import TinkerOptions
+from potluck.rollout.tinker.session import TinkerSession
+from potluck.types import Completion, PotluckError, Problem
 
 PYTHON, URL = os.environ.get("POTLUCK_TINKER_PYTHON"), os.environ.get("POTLUCK_TINKER_URL")
 HAS_CLIENT = importlib.util.find_spec("tinker") is not None
@@ -66,6 +73,7 @@ KINDS = {
     "qwen3": (Qwen3Config, Qwen3ForCausalLM, "calculator-small", 27),
 }
 """Configuration, network, built-in model that has the tokenizer, and its number of ids."""
+RATE, LWS = 1e-3, ObjectiveConfig(**METHODS["lws"].fields, weight="likelihood")
 
 
 def make_models(folder):
@@ -112,12 +120,15 @@ class Server:
             time.sleep(0.5)
         raise AssertionError(f"no server within {STARTS_S} s, see {self.folder / 'log'}")
 
-    def signal(self, number):
-        os.killpg(self.process.pid, number)
+    def signal_engine(self, number):
+        """Send a signal to what computes, not to what answers."""
+        pid = self.process.pid
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            os.kill(int(child), number)
 
     def kill(self):
         if self.process and self.process.poll() is None:
-            self.signal(signal.SIGKILL)
+            os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
 
@@ -207,6 +218,7 @@ def test_two_unlike_models_behind_two_servers_learn_from_each_other(llama, qwen3
         (other,) = {"llama", "qwen3"} - {name}
         assert any(line["sources"][other]["rows_trained"] for line in came)
 
+
 # The numbers: its learner beside the local one, on the server's own adapter.
 
 
@@ -218,7 +230,7 @@ def batch_of(reader):
         for index in range(8):
             author = ("me", "other")[index % 2]
             token_T = generator.integers(3, reader.vocabulary, generator.integers(3, 20))
-            reward = float(index == 0 or generator.random() < 0.5 and index != 1)
+            reward = float(index == 0 or (generator.random() < 0.5 and index != 1))
             groups.append((group, problem, author, index, token_T.astype(np.int32), reward))
     reward_B = torch.tensor([row[-1] for row in groups])
     advantage_B = (reward_B - reward_B.view(4, 8).mean(dim=1).repeat_interleave(8)) / 0.5
@@ -269,9 +281,7 @@ def test_three_steps_are_those_of_the_local_learner(llama, tmp_path):
     session = TinkerSession(options, "me", llama.model, RANK, 1, Books(tmp_path, print))
     reader = Reader.of(llama.model)
     rate = LearningRate(RATE, "constant", 0, 3)
-    remote = RemoteLearner(
-        "me", reader, session, LWS, rate, {"eps": 1e-12}, rows=32, longest=24
-    )
+    remote = RemoteLearner("me", reader, session, LWS, rate, {"eps": 1e-12}, rows=32, longest=24)
     batch, archive = batch_of(reader), session.save("start")["weights"]
     rows = list(zip(batch.prompts, batch.tokens, strict=True))
     _, _, model_id, _, name = archive.split("/")
@@ -288,7 +298,7 @@ def test_three_steps_are_those_of_the_local_learner(llama, tmp_path):
     (here, there) = before = read()
     assert np.abs(here - there).max() < 1e-4
     for step in range(3):
-        scored, gradient = local.score_and_gradient(batch)
+        _, gradient = local.score_and_gradient(batch)
         local.step(gradient)
         report = remote.learn(batch, lambda *_: None, round=step)
         after = read()
@@ -399,7 +409,6 @@ def test_a_model_that_the_server_has_not_is_named(llama, tmp_path):
 
 def test_ids_beyond_the_servers_vocabulary_end_within_the_timeout(qwen3, models, tmp_path):
     """The tokenizer is that of the other model: its letters are no ids of this one."""
-    (tmp_path / "letters.jsonl").write_text('{"question": "z+x=", "answer": "1"}\n' * 1)
     rows = [{"question": f"{a}+{b}=", "answer": "1"} for a in "wxyz" for b in "wxyz"]
     (tmp_path / "letters.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = {"name": "jsonl", "path": str(tmp_path / "letters.jsonl"), "tags": False, "held_out": 2}
@@ -435,21 +444,24 @@ class At(Listener):
 
 
 @needs_servers
-def test_a_server_that_is_gone_or_hangs_is_named_and_the_run_goes_on_with_it(start, tmp_path):
+def test_a_server_that_hangs_or_is_gone_is_named_and_a_resumed_run_goes_on(start, tmp_path):
     server, folder = start("llama"), tmp_path / "run"
-    config = recipe({"a": node(server)}, rounds=6)
+    run(recipe({"a": node(server)}, rounds=1), tmp_path / "compiled", display=None)
 
-    def ends_at(round, act):
+    def said(act, round):
         short = recipe({"a": node(server, timeout_s=TIMEOUT_S)}, rounds=6)
-        began = time.monotonic()
+        start = time.monotonic()
         with pytest.raises(PotluckError) as caught:
-            run(short, folder, resume=round > 0, display=At(act, round))
-        print(f"{time.monotonic() - began:.0f} s: {caught.value}")
+            run(short, folder, resume=folder.exists(), display=At(act, round))
+        print(f"{time.monotonic() - start:.0f} s: {caught.value}")
         return str(caught.value)
 
-    run(recipe({"a": node(server)}, rounds=1), tmp_path / "compiles", display=None)
-    assert "the server is gone" in ends_at(2, server.kill) if False else True
-    del config
+    assert "though the server is there" in said(lambda: server.signal_engine(signal.SIGSTOP), 1)
+    server.signal_engine(signal.SIGCONT)
+    assert "the server is gone" in said(server.kill, 3)
+    server.start()
+    run(recipe({"a": node(server)}, rounds=6), folder, resume=True, display=None)
+    assert [line["round"] for line in lines(folder, "a")] == [*range(6)]
 
 
 @needs_servers
