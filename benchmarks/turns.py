@@ -14,11 +14,11 @@ import torch
 from harness import ForcedDraw, Row, Workload
 from torch import Tensor
 
-from potluck.episode import Episode, Observation, Step, Turn
+from potluck.episode import Step, Turn
 from potluck.model import LanguageModel
 from potluck.rollout.base import RandomSampler, Sampler
 from potluck.rollout.hf import HFEngine
-from potluck.types import Completion, Problem
+from potluck.types import Completion, Episode, Observation, Problem
 
 AT_MOST = 1.2
 

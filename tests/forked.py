@@ -23,7 +23,10 @@ import pytest
 
 import potluck
 
-PRELOADED = ("potluck.cli", "potluck.launch.in_process", "transformers.models.qwen2.modeling_qwen2")
+PRELOADED = (
+    *("potluck.cli", "potluck.launch.in_process", "transformers.models.qwen2.modeling_qwen2"),
+    "fork_server",
+)
 COMMAND = [sys.executable, "-m", "potluck"]
 
 
@@ -160,6 +163,7 @@ def run_command(words, env, folder, out, err, process_group):
     try:
         # The server may be deaf to it, and Python keeps what a process begins with.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         from potluck.cli import main
         from potluck.launch import children
 

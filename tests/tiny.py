@@ -112,7 +112,7 @@ RECIPE = {
     "group_size": 4,
     "plan": "vertical",
     "threads": 1,
-    "task": {"name": "digits", "reward": "hash"},
+    "task": {"name": "digits", "reward": "hash", "train_problems": 2_000},
     "sampling": {"max_new_tokens": 6, "max_total_tokens": 32},
     "evaluation": {"every": 0, "problems": 2, "out_of_distribution": 0},
 }

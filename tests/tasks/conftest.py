@@ -4,6 +4,15 @@ import json
 
 import pytest
 
+from cheap import MADE_UP
+
+
+@pytest.fixture(autouse=True)
+def drawn_anew(monkeypatch):
+    """Draw the problems that are made up each time: here they are what is tested."""
+    for options in MADE_UP:
+        monkeypatch.setattr(options, "make", options.make.__wrapped__)
+
 
 @pytest.fixture(scope="session")
 def write_gsm8k():

@@ -24,6 +24,7 @@ from potluck.model.prompt import prompt_ids, special_ids
 from potluck.node.learning.group import ProcessGroup
 from potluck.objective.methods import method_of, reads_author_logp
 from potluck.rollout.base import completion_budget
+from potluck.rollout.options import VllmOptions
 from potluck.tasks import Task
 from potluck.tasks.base import Shortened, environment_of
 from potluck.types import Problem
@@ -184,11 +185,26 @@ def require_turns(policies: Mapping[str, Reader], task: Task) -> None:
         policy.require_turns(problem)
 
 
-def require_processes(config: RunConfig, processes: ProcessGroup) -> None:
+def require_playing(config: RunConfig, task: Task) -> None:
+    """Raise ConfigError where an engine cannot play in the task's environment, if it has one."""
+    for name, node in config.learners.items() if environment_of(task) else ():
+        if isinstance(node.engine, VllmOptions) and node.engine.overlap:
+            raise ConfigError(
+                f"[node.{name}.engine] overlap = true, but what plays in an environment cannot be "
+                f"begun while the node learns; drop it"
+            )
+
+
+def require_processes(config: RunConfig, processes: ProcessGroup, task: Task) -> None:
     """Raise ConfigError unless several processes, where there are, can be each node."""
     if processes.size == 1:
         return
     for name, node in config.learners.items():
+        if environment_of(task):
+            raise ConfigError(
+                f"[node.{name}] is {processes.size} processes, which cannot play in the task's "
+                f"environment together; start one process"
+            )
         if node.optimizer == "adamw-8bit":
             raise ConfigError(
                 f"[node.{name}] optimizer 'adamw-8bit' keeps its moments in one process, but there "

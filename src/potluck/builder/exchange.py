@@ -58,7 +58,6 @@ def members_of(config: RunConfig) -> list[str]:
 
 
 def make_agenda(config: RunConfig, task: Task) -> Agenda:
-    """Make the agenda of all rounds from the recipe and the task's problems."""
     return Agenda(
         ids=task.ids("train"),
         weights={name: config.node[name].weight for name in members_of(config)},
@@ -172,10 +171,8 @@ def open_exchange(
     watches_status: bool = False,
 ) -> Iterator[Exchange]:
     """Connect the node to the others; what the recipe leaves out (roster, addresses, key) comes
-    from files that ``potluck run`` has prepared in the run's folder.
-
-    Raises:
-        ExchangeError: it cannot be opened: an address in use, a key or certificate not readable.
+    from files that ``potluck run`` has prepared in the run's folder. Raise as
+    ``Transport.open_exchange``; and IdentityError for a key that is another's, or cannot be read.
     """
     swarm, here = config.swarm, folder / LOCAL_SWARM
     members, roster = frozenset(members_of(config)), swarm_roster(config, folder)
@@ -243,12 +240,8 @@ def partners_of(config: RunConfig, name: str) -> Partners:
 
 
 def swarm_roster(config: RunConfig, folder: Path) -> dict[str, bytes]:
-    """Read public keys by name, from the recipe's file or that of the nodes of this machine.
-
-    Raises:
-        ConfigError: a member of the roster is no node of the recipe, so no plan counts on it.
-        IdentityError: the file cannot be read.
-    """
+    """Read public keys by name, from the recipe's file or that of the nodes of this machine. Raise
+    ConfigError for a member without a key in it, IdentityError if it cannot be read."""
     place = Path(config.swarm.roster or folder / LOCAL_SWARM / "roster.toml")
     if not (config.swarm.roster or place.is_file()):
         return {}

@@ -17,12 +17,7 @@ from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
 from potluck.node.author import Author
 from potluck.node.learning.base import Learning
-from potluck.node.learning.group import (
-    SINGLE_PROCESS,
-    ProcessGroup,
-    ProcessGroupError,
-    device_of,
-)
+from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup, device_of
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.remote import ADAM, RemoteLearner
 from potluck.node.learning.workers import DistributedEngine
@@ -311,7 +306,7 @@ def make_authors(
 def _engine(
     config: RunConfig, learner: Learning, folder: Path, task: Task, notify: Callable[[str], None]
 ) -> Engine:
-    node, policy, environment = config.node[learner.name], learner.policy, environment_of(task)
+    node, environment = config.node[learner.name], environment_of(task)
     settings = EngineSettings(
         node=learner.name,
         folder=folder,
@@ -325,13 +320,9 @@ def _engine(
     )
     if isinstance(learner, RemoteLearner):
         most = settings.max_new_tokens, settings.max_total_tokens
-        return TinkerEngine(policy, learner.session, *most)
+        return TinkerEngine(learner.policy, learner.session, *most)
     assert isinstance(learner, Learner)
     if isinstance(policy := learner.policy, ShardedModel):
-        if environment:
-            raise ProcessGroupError(
-                f"[node.{learner.name}] has several processes, which play no episodes; start one"
-            )
         return DistributedEngine(learner.processes, policy, node.engine, settings)
     assert not isinstance(node.engine, TextOptions), "a learner writes with weights of its own"
     return node.engine.build(policy, settings)

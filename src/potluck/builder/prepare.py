@@ -103,6 +103,7 @@ def prepare(
         task = checks.without_long_prompts(config, task, models)
     if task:
         require_problems(config, task)
+        checks.require_playing(mine, task)
     if task and known:
         checks.require_one_prompt(seen, task)
         lengths = checks.require_completion_budget(mine, task) or [0]  # an author has no prompts

@@ -10,11 +10,11 @@ from typing import Any
 
 from potluck import intervals
 from potluck.config import RunConfig
-from potluck.episode import turns_in
+from potluck.episode import played, turns_in
 from potluck.model import Reader
 from potluck.rollout.base import Engine, GreedySampler, Progress, RolloutRequest, Sampler
 from potluck.tasks import Split, Task
-from potluck.tasks.base import graded
+from potluck.tasks.base import environment_of, graded
 from potluck.types import Problem, is_right
 
 UNBOUNDED = 2**31
@@ -117,7 +117,10 @@ def grade_samples(
         else policy.text(c.token_T)
         for c in written
     ]
-    rewards, by_function = graded(task, asked, written, texts)
+    there = environment_of(task)
+    pairs = zip(asked, written, strict=True)
+    episodes = [played(there, problem, c) for problem, c in pairs] if there else []
+    rewards, by_function = graded(task, asked, written, texts, episodes)
     place = {(c.problem_id, c.index): at for at, c in enumerate(written)}
 
     def of(id: str, value_N: Sequence[float]) -> tuple[float, ...]:

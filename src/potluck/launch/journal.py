@@ -159,7 +159,7 @@ class Journal:
                 line = replace(self._lines[name], time_s=time.time())
                 status = FolderStatus(own=line)
                 if exchange := exchanges.get(name):
-                    status = FolderStatus(own=line, peers=_peers(exchange, line.time_s))
+                    status = FolderStatus(own=line, peers=_peers(exchange))
                     self._tell(exchange, line)
                 write_for_readers(self._folder / name / STATUS, msgspec.json.encode(status))
 
@@ -182,7 +182,7 @@ def _of_round(node: str, report: RoundReport) -> dict[str, object]:
     }
 
 
-def _peers(exchange: Exchange, now_s: float) -> dict[str, PeerLine]:
+def _peers(exchange: Exchange) -> dict[str, PeerLine]:
     peers = exchange.status().peers
     latest = sorted(peers, key=lambda name: (peers[name].heard_s is None, peers[name].heard_s or 0))
-    return {name: peers[name].line_at(now_s) for name in latest[:MOST_PEERS]}
+    return {name: peers[name] for name in latest[:MOST_PEERS]}

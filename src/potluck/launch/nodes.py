@@ -92,10 +92,7 @@ class LocalNodes:
 
 def run_nodes(local: LocalNodes, display: Display) -> RunResult:
     """Train the nodes of this process, which may be one of several that are one node."""
-
-    def say(text: str) -> None:
-        display.show(Notice(text))
-
+    say = partial(_tell, display)
     if local.config.threads:
         torch.set_num_threads(local.config.threads)
     with process_group() as processes:
@@ -145,7 +142,7 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     digests = {"digest": task.digest, **prepared.digests}
     require_same_files(folder, digests)
     checks.require_servers(mine, longest_prompt=prepared.prompts.longest)
-    checks.require_processes(mine, processes)
+    checks.require_processes(mine, processes, task)
     first, said = whole_round(folder, mine) if resume else (0, [])
     learners = make_learners(mine, folder, first, processes, trust_code=local.trust_code)
     policies = {name: learner.policy for name, learner in learners.items()}

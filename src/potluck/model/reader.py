@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from potluck.episode import Observation, Turn, text_of
+from potluck.episode import Turn, text_of
 from potluck.model.dialect import Speech, segments
 from potluck.model.loading import (
     ModelError,
@@ -27,7 +27,7 @@ from potluck.model.loading import (
     stop_ids,
 )
 from potluck.model.prompt import prompt_ids, special_ids
-from potluck.types import Completion, Problem
+from potluck.types import Completion, Observation, Problem
 
 TAIL = 4
 """Ids of a prompt's end, behind which a continuation is decoded."""

@@ -8,6 +8,7 @@ lengths, the stop token. What cannot be read exactly is left out, and counted wi
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 from typing import Literal
@@ -146,15 +147,14 @@ def _played(
     turns = turns_of(completion, model)
     if completion.text not in (None, text_of(turns)):
         return "inexact text"
-    episode = replays.replay(completion, problem, turns)
-    if isinstance(episode, str):
-        return episode
-    observed = observed_by(model, completion.turns, episode)
-    if len(completion.token_T) + sum(len(ids) for _, ids in observed) > room:
-        return "too long"
+    observe = partial(observed_by, model, completion.turns, room)
+    found = replays.replay(completion, problem, turns, observe)
+    if isinstance(found, str):
+        return found
+    episode, observed = found
     text = "\n".join(turn.content for turn in turns)
     written = replace(completion, text=text_of(turns))
-    return Row(written, model.prompt(problem), written.token_T, text, observed)
+    return Row(written, model.prompt(problem), written.token_T, text, observed, episode)
 
 
 def readable_rows(

@@ -25,6 +25,7 @@ from potluck.replay.plan import ReplayRow
 from potluck.replay.worth import Worth, authors_worth
 from potluck.reports import AuthorReport, mean
 from potluck.rollout.base import RandomSampler, RolloutRequest
+from potluck.tasks.base import graded
 from potluck.types import Group, Row
 
 Direction = Sequence[Tensor | None]
@@ -138,9 +139,9 @@ def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: in
     for problem in problems:
         readings = [node.read(c, replays=replays) for c in written if c.problem_id == problem.id]
         rows = tuple(row for row in readings if isinstance(row, Row))
-        completions, texts = [row.completion for row in rows], [row.text for row in rows]
-        rewards = node.task.rewards([problem] * len(rows), completions, texts)
         if rows:  # an environment may have broken off all
+            columns = [(row.completion, row.text, row.episode) for row in rows]
+            rewards, _ = graded(node.task, [problem] * len(rows), *zip(*columns, strict=True))
             groups.append(Group(problem, rows, tuple(rewards)))
     return groups
 

@@ -206,11 +206,6 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
             adapter=self.model if settings.adapter else "",
             sleeps=self.sleeps,
         )
-        if settings.environment and self.overlap:
-            raise ConfigError(
-                f"[node.{settings.node}.engine] overlap = true, but what plays in an environment "
-                f"cannot be begun while the node learns; drop it"
-            )
         engine: Callable[..., ServerEngine]
         engine = OverlappingServerEngine if self.overlap else ServerEngine
         if settings.environment:

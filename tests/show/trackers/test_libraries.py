@@ -7,6 +7,7 @@ import threading
 from collections import defaultdict
 
 import pytest
+from filelock import FileLock
 
 import tiny
 from displays import Listener
@@ -32,7 +33,10 @@ def home(tmp_path_factory):
         for name in ("WANDB_API_KEY", "WANDB_MODE", "TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"):
             patch.delenv(name, raising=False)
         import wandb
+        from trackio import sqlite_storage
 
+        # Its own lock gives up after ten seconds, which a busy machine takes to write.
+        patch.setattr(sqlite_storage, "ProcessLock", FileLock)
         yield folder
         wandb.teardown()  # ends the process that it keeps
 

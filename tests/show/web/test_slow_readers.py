@@ -1,17 +1,20 @@
 """Readers that do not read: they are dropped, and nobody else notices."""
 
+import json
 import signal
 import socket
 import time
 from contextlib import ExitStack
+from itertools import islice, takewhile
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 import pytest
 
 from show.terminal.run_folders import metrics
 from show.web.run_files import append, make_run, write_status
-from show.web.watching import answer, asked, events, watching
+from show.web.watching import OPENER, answer, asked, events, watching
 
 ALIVE = "import potluck.show.web.states as states; states.SILENT_S = 1e9\n"
 """The run of these tests is training, whatever the age of its status: its streams stay open."""
@@ -82,34 +85,45 @@ def test_streams_are_bounded(folder):
         for _ in range(2):
             next(stream := events(address))
             stack.callback(stream.close)
-        status, _, body = answer(address, "api/events", run="")
-        assert (status, b"2 pages are open" in body) == (503, True)
+        assert refusal(address) == "503: 2 pages are open here; close one"
         stack.close()
-        until(lambda: answer(address, "api/run", run="")[0] == 200)
-        until(lambda: _opens(address))
+        until(lambda: not refusal(address))
 
 
-def _opens(address):
+def refusal(address):
+    """Ask for a stream, and close one that opens: it would never end."""
     try:
-        return bool(next(events(address)))
-    except OSError:  # still 503
-        return False
+        OPENER.open(f"{address}api/events?run=", timeout=30).close()
+        return ""
+    except HTTPError as error:
+        with error:
+            return f"{error.code}: {json.load(error)['error']}"
+
+
+TELLING = """
+import potluck.show.web.folder as f, potluck.show.web.server as s
+s.LOOK_EVERY_S = 0.01
+look, counted = f.WatchedRun.look, s.Server._counted
+def told(run):
+    print("look", flush=True)
+    return look(run)
+async def closed(server, channel):
+    try:
+        async for part in counted(server, channel):
+            yield part
+    finally:
+        print("closed", flush=True)
+f.WatchedRun.look, s.Server._counted = told, closed
+"""
 
 
 def test_nobody_looks_at_the_files_while_no_page_is_open(folder):
-    counting = (
-        ALIVE + "import time, potluck.show.web.folder as f; look = f.WatchedRun.look\n"
-        "def told(self):\n    print('look', time.time(), flush=True); return look(self)\n"
-        "f.WatchedRun.look = told"
-    )
-    with watching(folder, before=counting) as (address, process):
-        stream = events(address)
-        next(stream)
-        process.stdout.readline()
+    with watching(folder, before=ALIVE + TELLING) as (address, process):
+        next(stream := events(address))
         stream.close()
-        closed_s = time.time()
-        time.sleep(4)
-        answer(address)
+        told = [*takewhile(lambda line: line != "closed\n", islice(process.stdout, 5_000))]
+        assert 0 < len(told) < 5_000
+        for _ in range(20):
+            assert answer(address)[0] == 200
         process.send_signal(signal.SIGTERM)
-        looks = process.communicate(timeout=20)[0].split("look ")[1:]
-        assert all(float(look) < closed_s + 2 for look in looks)
+        assert process.stdout.read() == ""

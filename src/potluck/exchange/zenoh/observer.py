@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 
 import zenoh
+from msgspec import structs
 
 from potluck.exchange.base import Reason
 from potluck.exchange.protocol.announcement import ANNOUNCEMENTS, Announcement
@@ -174,13 +175,11 @@ class Sightings:
         seconds since 1970 now."""
         self._forget_gone()
         names, found = self._peers.names(), {}
-        for name, status in self._peers.status(lambda name: frozenset(), now_s).items():
+        for name, peer in self._peers.status(now_s, clock_s).items():
             if name in names:  # under others messages were refused
-                newest = self._peers.newest_offer(name, -1)
-                newest_line = self._lines.newest.get(name)
-                line = newest_line.line if newest_line else None
-                seen = replace(status, newest_round=None if newest < 0 else newest, line=line)
-                found[name] = seen.line_at(clock_s)
+                newest, told = self._peers.newest_offer(name, -1), self._lines.newest.get(name)
+                round, line = None if newest < 0 else newest, told.line if told else None
+                found[name] = structs.replace(peer, newest_round=round, line=line)
         return found
 
     def _forget_gone(self, slack: int = 0) -> None:

@@ -23,9 +23,10 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from potluck.episode import Observation, ToolCall, Turn
+from potluck.episode import ToolCall, Turn
 from potluck.tasks.base import TaskError
 from potluck.template import tool_schemas
+from potluck.types import Observation
 
 EnvironmentKind = Literal["game", "environment"]
 MOST_CALLS = 64
@@ -186,7 +187,9 @@ class ToolsInstance(Instance):
             for (name, _), result in zip(waiting, results, strict=True):
                 is_error = isinstance(result, BaseException)
                 said.append((name, self.failed(result) if is_error else result))
-        return [(name, _text(result)) for name, result in said], not turn.calls
+        # A name that a peer made up would stand in a template's own text.
+        known = [(name if name in self._tools else "tool", result) for name, result in said]
+        return [(name, _text(result)) for name, result in known], not turn.calls
 
     def _called(self, call: ToolCall) -> tuple[bool, Any]:
         if call.name not in self._tools:
