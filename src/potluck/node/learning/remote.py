@@ -69,6 +69,11 @@ class RemoteLearner(Learning):
         part = len(row_M), int(micro.mask_BT.sum())
         whole = batch.rows_counted, batch.tokens_counted
         loss = loss * share_of(part, whole, self.objective.loss_type, longest=self.longest)
+        if not loss.isfinite():
+            raise NonFiniteError(
+                f"{self.name!r}: the loss is {loss.item()}; is it of a weight that "
+                "reads entropies, which no server tells?"
+            )
         loss.backward()
         assert logp_MT.grad is not None
         columns = [

@@ -127,7 +127,7 @@ class TinkerSession:
         found = [np.asarray(each["logprobs"].data, np.float32) for each in outputs]
         if len(found) != len(rows):
             raise RolloutError(f"{self.options.url} read {len(found)} of {len(rows)} completions")
-        return [of[-len(token_T) :] for of, (_, token_T) in zip(found, rows, strict=True)]
+        return [of[len(p) - 1 :][: len(t)] for of, (p, t) in zip(found, rows, strict=True)]
 
     def step(
         self, rows: Sequence[Pair], columns: Sequence[Mapping[str, np.ndarray]], **adam: float
