@@ -54,7 +54,8 @@ def local(objective):
 def remote(server, objective, tmp_path, monkeypatch, **options):
     monkeypatch.setattr(session, "library", lambda: server)
     chosen = TinkerOptions(url="http://127.0.0.1:9", **options)
-    made = session.TinkerSession(chosen, "me", MODEL, 4, 0, Books(tmp_path, print))
+    made = session.TinkerSession(chosen, "me", MODEL, Books(tmp_path, print))
+    made.open(4, 0, "")
     rate = LearningRate(RATE, "constant", 0.0, 10)
     adam = {"beta1": 0.9, "beta2": 0.999, "grad_clip_norm": 1.0}
     policy = tiny.policy(1)  # its tokenizer alone is used

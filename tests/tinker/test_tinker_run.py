@@ -103,7 +103,7 @@ FAULTS = {
     "save_state": (api_error("PermissionDeniedError", "403"), "may this key use"),
     "forward": (ValueError("The server predates proto"), r"pip install 'potluck\[tinker\]'"),
     "forward_backward": (api_error("UnprocessableEntityError", "422"), "may not know the loss"),
-    "optim_step": (api_error("InternalServerError", "500 out of memory"), "step .*its log says more"),
+    "optim_step": (api_error("InternalServerError", "500: no memory"), "step .*its log says more"),
     "publish": (api_error("APIConnectionError", "Connection error."), "server is gone.*--resume"),
     "load_state": (api_error("NotFoundError", "no such state"), "still have what is asked"),
     "sample": ("hang", "sampling: no answer within 0.5 seconds, and the server is gone"),

@@ -19,7 +19,7 @@ from potluck.node.author import Author
 from potluck.node.learning.base import Learning
 from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup, device_of
 from potluck.node.learning.learner import Learner
-from potluck.node.learning.remote import RemoteLearner
+from potluck.node.learning.remote import ADAM, RemoteLearner
 from potluck.node.learning.workers import DistributedEngine
 from potluck.node.loop import Node
 from potluck.node.pace.attendance import PATIENCE, Attendance
@@ -136,24 +136,17 @@ def make_remote(
     assert isinstance(node.engine, TinkerOptions)
     assert node.lora
     saved = checkpoint.served(checkpoint.checkpoint_folder(folder, first)) if first else {}
-    session = TinkerSession(
-        node.engine,
-        name,
-        node.model,
-        node.lora.r,
-        derived_seed(f"{config.seed}/{name}/adapter") >> 32,
-        Books(folder, ignore),
-        saved.get("state", ""),
-    )
-    session.open()
-    beta1, beta2 = node.adam_betas
+    session = TinkerSession(node.engine, name, node.model, Books(folder, ignore))
+    seed = derived_seed(f"{config.seed}/{name}/adapter") >> 32
+    session.open(node.lora.r, seed, saved.get("state", ""))
+    schedule = node.learning_rate, node.lr_schedule, node.warmup_updates, config.rounds
     return RemoteLearner(
         name,
         Reader.of(node.reads, stop=sampling.stop),
         session,
         config.objective,
-        LearningRate(node.learning_rate, node.lr_schedule, node.warmup_updates, config.rounds),
-        {"beta1": beta1, "beta2": beta2, "grad_clip_norm": node.gradient_clip_norm},
+        LearningRate(*schedule),
+        dict(zip(ADAM, (*node.adam_betas, node.gradient_clip_norm), strict=True)),
         rows=config.problems_per_round * config.group_size,
         longest=sampling.max_new_tokens,
         loss=load_loss(config, trust_code=trust_code),

@@ -216,9 +216,8 @@ def _money_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
     for name, each in plan.tokens.items():
         if isinstance(engine := config.node[name].engine, TinkerOptions):
             prompts = round(each.completions * plan.inspection.prompts.mean)
-            forward = engine.training_cost(each.read, is_forward=True)
-            cost = engine.budget.cost(prompts, each.written) + forward
-            usd = (cost + engine.training_cost(each.read)).usd
+            read = engine.training_cost(2 * each.read)
+            usd = (engine.budget.cost(prompts, each.written) + read).usd
             yield (
                 f"{name}: its server reads {prompts:,} tokens of prompts and writes "
                 f"{each.written:,}, reads {each.read:,} and trains on as many: at most {usd:.4f} "

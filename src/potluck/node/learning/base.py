@@ -1,9 +1,9 @@
 """What learns, wherever its weights are, and what it tells of a round."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from potluck.model import Reader
 from potluck.node.learning.batch import Batch, Scored
@@ -32,27 +32,22 @@ class UpdateReport:
     """``Gradient.shares`` of the last update."""
 
 
-class Learning(Protocol):
+class Learning(ABC):
     """A model that learns; ``Learner`` has its weights here."""
 
-    @property
-    def name(self) -> str:
-        """Name of this node."""
-
-    @property
-    def policy(self) -> Reader:
-        """Model, as far as a round needs it here."""
-
-    @property
-    def objective(self) -> ObjectiveConfig:
-        """What is learned from each completion."""
+    name: str
+    policy: Reader
+    objective: ObjectiveConfig
 
     @property
     def parameters(self) -> int:
         """Number of the model's weights; 0: not known here."""
+        return 0
 
+    @abstractmethod
     def learn(self, batch: Batch, progress: Progress, *, round: int = 0) -> UpdateReport:
         """Take the steps of a round, and return what they did; ``round`` decides the rate."""
 
+    @abstractmethod
     def save(self, folder: Path, round: int, *, card: str) -> None:
         """Write the checkpoint of ``round`` rounds into a node's folder, with its card."""

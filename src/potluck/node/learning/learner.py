@@ -31,7 +31,7 @@ from torch import Tensor
 
 from potluck.model import LanguageModel, LearningRate
 from potluck.model.lora import adapter_off, trained
-from potluck.node.learning.base import UpdateReport, silent
+from potluck.node.learning.base import Learning, UpdateReport, silent
 from potluck.node.learning.batch import Batch, Scored
 from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup
 from potluck.node.learning.passes import (
@@ -59,7 +59,7 @@ from potluck.types import NonFiniteError
 
 
 @dataclass(frozen=True, eq=False)
-class Learner:
+class Learner(Learning):
     """A model, its optimiser, and how they learn."""
 
     name: str

@@ -14,7 +14,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from potluck.model import LearningRate, Reader
 from potluck.model.loading import SERVED
-from potluck.node.learning.base import UpdateReport
+from potluck.node.learning.base import Learning, UpdateReport
 from potluck.node.learning.batch import Batch, Scored
 from potluck.node.learning.passes import Portion
 from potluck.node.learning.score import candidates, completed, policy_loss, score_rows, unscored
@@ -34,9 +33,11 @@ from potluck.rollout.base import Progress
 from potluck.rollout.tinker.session import TinkerSession
 from potluck.types import Completion, NonFiniteError
 
+ADAM = "beta1", "beta2", "grad_clip_norm"
+
 
 @dataclass(frozen=True, eq=False)
-class RemoteLearner:
+class RemoteLearner(Learning):
     """An adapter on a server, and how it learns."""
 
     name: str
@@ -45,7 +46,7 @@ class RemoteLearner:
     objective: ObjectiveConfig
     learning_rate: LearningRate
     adam: Mapping[str, float]
-    """Further parameters of the server's Adam."""
+    """Those of ``ADAM``, of the server's optimiser."""
     rows: int
     """Rows that are sent in each round, at least; those that are lacking teach nothing."""
     longest: int
@@ -54,7 +55,6 @@ class RemoteLearner:
     """Own loss of the recipe; None: that of its importance scheme."""
     weight: Weight | None = None
     """Own weight of the recipe; None: that of the method."""
-    parameters: ClassVar[int] = 0
 
     def learn(self, batch: Batch, progress: Progress, *, round: int = 0) -> UpdateReport:
         """Take one step; raise NonFiniteError if a log-probability of an own completion is not
@@ -69,6 +69,11 @@ class RemoteLearner:
         part = len(row_M), int(micro.mask_BT.sum())
         whole = batch.rows_counted, batch.tokens_counted
         loss = loss * share_of(part, whole, self.objective.loss_type, longest=self.longest)
+        if not loss.isfinite():
+            raise NonFiniteError(
+                f"{self.name!r}: the loss is {loss.item()}; is it of a weight that "
+                "reads entropies, which no server tells?"
+            )
         loss.backward()
         assert logp_MT.grad is not None
         columns = [

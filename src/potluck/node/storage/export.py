@@ -72,7 +72,7 @@ def _bring(place: Mapping[str, str], checkpoint: Path, folder: Path) -> None:
 
     options = TinkerOptions(url=place["url"], api_key_variable=place["api_key_variable"])
     books = Books(checkpoint.parents[1], ignore)
-    session = TinkerSession(options, checkpoint.parents[1].name, place["model"], 0, 0, books)
+    session = TinkerSession(options, checkpoint.parents[1].name, place["model"], books)
     url = session.archive_url(place["weights"])
     with whole_folder(folder) as beside:
         beside.mkdir(parents=True)

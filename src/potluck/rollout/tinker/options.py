@@ -29,12 +29,8 @@ class TinkerOptions(PaidOptions, frozen=True, kw_only=True, tag_field="name", ta
         | {"warmup_updates", "adam_betas", "gradient_clip_norm"}
     )
     of_library: ClassVar[tuple[str, ...]] = (
-        "TINKER_API_KEY",
-        "TINKER_CREDENTIAL_CMD",
-        "TINKER_PROJECT_ID",
-        "TINKER_TAGS",
-        "CLOUDFLARE_ACCESS_CLIENT_ID",
-        "CLOUDFLARE_ACCESS_CLIENT_SECRET",
+        *("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD", "TINKER_PROJECT_ID", "TINKER_TAGS"),
+        *("CLOUDFLARE_ACCESS_CLIENT_ID", "CLOUDFLARE_ACCESS_CLIENT_SECRET"),
     )
 
     def reads(self, model: str) -> str:
@@ -48,11 +44,10 @@ class TinkerOptions(PaidOptions, frozen=True, kw_only=True, tag_field="name", ta
                 f"1, but [sampling] has {sampling}; drop temperature, top_k and top_p there"
             )
 
-    def training_cost(self, tokens: int, *, passes: int = 1, is_forward: bool = False) -> "Cost":
-        """Bound the cost of reading tokens, at the dearer price where a service may take either."""
-        dearest = max(self.usd_per_million_train, self.usd_per_million_prompt * is_forward)
-        price = replace(self.budget, usd_per_million_prompt=dearest)
-        return price.cost(passes * tokens, 0)
+    def training_cost(self, tokens: int) -> "Cost":
+        """Bound the cost of tokens that are scored, which may be billed either way, or learned."""
+        dearer = max(self.usd_per_million_train, self.usd_per_million_prompt)
+        return replace(self.budget, usd_per_million_prompt=dearer).cost(tokens, 0)
 
     @property
     def note(self) -> str:

@@ -8,7 +8,8 @@ here and nowhere else.
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Thread
 from time import monotonic
@@ -44,6 +45,8 @@ Pair = tuple[np.ndarray, np.ndarray]
 """Ids of a prompt and of its completion."""
 Asked = tuple[Cost, Future[Any]]
 """Most that a request can cost, and its answer."""
+Attempt = Callable[[], Any]
+Tick = Callable[[], None]
 
 
 def library() -> Any:
@@ -66,56 +69,48 @@ class TinkerSession:
     node: str
     model: str
     """Name of the model on the server."""
-    rank: int
-    seed: int
     books: Books
-    saved: str = ""
-    """State on the server to begin with; empty: a new adapter."""
-    _client: Any = field(default=None, init=False)
-    _sampler: Any = field(default=None, init=False)
-    _is_probed: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         """Connect; raise RolloutError unless the server has the model."""
-        self._tinker, key = library(), self.options.address().key()
-        given = {"base_url": self.options.url, "api_key": key or "tml-none"}
-        service = self.call("connecting", lambda: self._tinker.ServiceClient(**given))
-        self._service = service
-        there = self.call("its capabilities", service.get_server_capabilities).supported_models
-        names = [each.model_name for each in there]
+        tinker, key = library(), self.options.address().key()
+        self._types, self._is_probed = tinker.types, False
+        self._sampler: Any = None
+        client = partial(tinker.ServiceClient, base_url=self.options.url)
+        self._service: Any = self.call("connecting", partial(client, api_key=key or "tml-none"))
+        told = self.call("its capabilities", self._service.get_server_capabilities)
+        names = [each.model_name for each in told.supported_models]
         if names and self.model not in names:
             raise RolloutError(
                 f"{self.options.url} has no model {self.model!r}; name one of {', '.join(names)} "
                 f"as [node.{self.node}] model, and what reads its ids as its engine's tokenizer"
             )
 
-    def open(self) -> None:
-        """Make the adapter, as ``saved``; raise RolloutError if there is no room for it."""
-        what, create = f"an adapter of rank {self.rank}", self._service.create_lora_training_client
-        made = partial(create, base_model=self.model, rank=self.rank, seed=self.seed)
-        self._client = self.call(what, made)
-        if self.saved:
-            self._load(self.saved)
+    def open(self, rank: int, seed: int, saved: str) -> None:
+        """Make an adapter, as the state ``saved`` on the server if there is one; raise RolloutError
+        if there is no room for it."""
+        create = partial(self._service.create_lora_training_client, base_model=self.model)
+        create = partial(create, rank=rank, seed=seed)
+        self._client: Any = self.call(f"an adapter of rank {rank}", create)
+        if saved:
+            self._load(saved)
 
-    def sampler(self, prompt_P: np.ndarray) -> Any:
-        """Return what writes with the newest weights. An older one is never asked: there are
-        servers that would put its weights in the place of those in training."""
+    def ask(self, prompt_P: np.ndarray, count: int, **params: Any) -> Asked:
+        """Begin to write ``count`` completions with the newest weights. An older sampler is never
+        asked: there are servers that would put its weights in the place of those in training."""
         if not self._is_probed:
             self._probe(prompt_P)
         if self._sampler is None:
-            publish = self._client.save_weights_and_get_sampling_client
-            self._sampler = self.call("a new sampler", publish)
-        return self._sampler
-
-    def ask(self, sampler: Any, prompt_P: np.ndarray, count: int, **params: Any) -> Asked:
-        """Begin to write ``count`` completions."""
+            self._sampler = self.call(
+                "a new sampler", self._client.save_weights_and_get_sampling_client
+            )
         # Whether a prompt is paid once, or for each completion, is not known.
         most = self.options.budget.cost(count * len(prompt_P), count * params["max_tokens"])
-        types = self._tinker.types
-        given = types.ModelInput.from_ints(prompt_P.tolist()), count, types.SamplingParams(**params)
-        return most, self._begin(self._bounded(partial(sampler.sample, *given)), most)
+        prompt = self._types.ModelInput.from_ints(prompt_P.tolist())
+        ask = partial(self._sampler.sample, prompt, count, self._types.SamplingParams(**params))
+        return most, self._begin(ask, most)
 
-    def written(self, asked: Asked, tick: Callable[[], None]) -> Sequence[Any]:
+    def written(self, asked: Asked, tick: Tick) -> Sequence[Any]:
         """Wait for the sequences that were asked for."""
         most, future = asked
         sequences: Sequence[Any] = self._end("sampling", future, tick).sequences
@@ -123,50 +118,45 @@ class TinkerSession:
         self._book(most, self.options.budget.cost(most.prompt_tokens, tokens))
         return sequences
 
-    def logp(self, rows: Sequence[Pair], tick: Callable[[], None] = lambda: None) -> list[Any]:
+    def logp(self, rows: Sequence[Pair], tick: Tick = lambda: None) -> list[Any]:
         """Read ln p of the tokens of (prompt, completion) pairs, nats, at temperature 1."""
         data = [self._datum(row, weights=np.ones(len(row[1]))) for row in rows]
-        forward = self._bounded(partial(self._client.forward, data, "cross_entropy"))
-        price = self.options.training_cost(_tokens(rows), is_forward=True)
+        forward = partial(self._client.forward, data, "cross_entropy")
+        price = self.options.training_cost(_tokens(rows))
         outputs = self.call("forward", forward, price, tick).loss_fn_outputs
         found = [np.asarray(each["logprobs"].data, np.float32) for each in outputs]
         if len(found) != len(rows):
             raise RolloutError(f"{self.options.url} read {len(found)} of {len(rows)} completions")
-        return [of[-len(token_T) :] for of, (_, token_T) in zip(found, rows, strict=True)]
+        return [of[len(p) - 1 :][: len(t)] for of, (p, t) in zip(found, rows, strict=True)]
 
     def step(
-        self,
-        rows: Sequence[Pair],
-        columns: Sequence[Mapping[str, np.ndarray]],
-        **adam: float,
+        self, rows: Sequence[Pair], columns: Sequence[Mapping[str, np.ndarray]], **adam: float
     ) -> float:
         """Take a step on the rows, each with its ``weights``, ``advantages`` and ``logprobs`` of
         the completion's tokens. Return the gradient's norm in the server's unit; 0: untold."""
         data = [self._datum(row, **column) for row, column in zip(rows, columns, strict=True)]
         learn = partial(self._client.forward_backward, data, "importance_sampling")
         price, self._sampler = self.options.training_cost(_tokens(rows)), None
-        self.call("forward_backward", self._bounded(learn), price)
-        params = self._tinker.types.AdamParams(**adam)
-        stepped = self.call("optim_step", self._bounded(partial(self._client.optim_step, params)))
-        norms = [v for k, v in (stepped.metrics or {}).items() if "grad_norm" in k]
-        return float(norms[0]) if norms else 0.0
+        self.call("forward_backward", learn, price)
+        step = partial(self._client.optim_step, self._types.AdamParams(**adam))
+        told = self.call("optim_step", step).metrics or {}
+        return float(next((told[key] for key in told if "grad_norm" in key), 0.0))
 
     def save(self, name: str) -> dict[str, str]:
         """Keep the state, and the weights for export, on the server; return where."""
         saves = {"state": self._client.save_state, "weights": self._client.save_weights_for_sampler}
         return {
-            what: self.call(f"saving {name!r}", self._bounded(partial(save, name))).path
+            what: self.call(f"saving {name!r}", partial(save, name)).path
             for what, save in saves.items()
         }
 
     def archive_url(self, path: str) -> str:
         """Find the address from which saved weights can be downloaded."""
         find = self._service.create_rest_client().get_checkpoint_archive_url_from_tinker_path
-        return str(self.call(f"the archive of {path}", self._bounded(partial(find, path))).url)
+        return str(self.call(f"the archive of {path}", partial(find, path)).url)
 
     def _load(self, path: str) -> None:
-        load = partial(self._client.load_state_with_optimizer, path)
-        self.call(f"loading {path}", self._bounded(load))
+        self.call(f"loading {path}", partial(self._client.load_state_with_optimizer, path))
 
     def _probe(self, prompt_P: np.ndarray) -> None:
         """Raise RolloutError if the server ignores weights, or does not learn at all.
@@ -174,22 +164,20 @@ class TinkerSession:
         Of two rows each learns, with weight 1, one of two tokens, and unlearns the other with
         weight 0, three times as much: without weights both tokens become less likely.
         """
-        save = self._bounded(partial(self._client.save_state, "probe"))
-        start = self.call("saving its state", save).path
-        pair = np.resize(prompt_P, 1), np.resize(prompt_P[-2:], 2)
-        (logp_T,), columns = self.logp([pair]), []
-        for at in range(2):
-            learned_T = np.arange(2) == at
-            signs = {"weights": learned_T * 1.0, "advantages": np.where(learned_T, 1.0, -3.0)}
-            columns.append({**signs, "logprobs": logp_T})
+        start = self.call("saving", partial(self._client.save_state, "probe")).path
+        pair = prompt_P[:1], np.resize(prompt_P[::-1], 2)
+        (logp_T,) = self.logp([pair])
+        columns = [
+            {"weights": one_T, "advantages": 4 * one_T - 3, "logprobs": logp_T}
+            for one_T in np.eye(2)
+        ]
         self.step([pair, pair], columns, learning_rate=PROBE_RATE)
-        (after_T,) = self.logp([pair])
+        moved = (self.logp([pair])[0] - logp_T).sum()
         self._load(start)
-        if not (after_T - logp_T).sum() > 0:
+        if not moved > 0:
             raise RolloutError(
-                f"{self.options.url} ignores the weights of a loss, or does not learn: in a probe "
-                f"ln p of what was to be learned moved by {(after_T - logp_T).sum():+.2g}; take "
-                f"another server (docs/tinker.md)"
+                f"{self.options.url} ignores the weights of a loss, or does not learn: ln p of "
+                f"what a probe learned moved by {moved:+.2g}; take another server (docs/tinker.md)"
             )
         self._is_probed = True
 
@@ -197,24 +185,14 @@ class TinkerSession:
         """Make a row: position i of the input predicts token i + 1, and what belongs to the tokens
         of the completion stands behind zeros."""
         ids, zeros = np.concatenate(row), np.zeros(len(row[0]) - 1)
-        inputs = {
-            key: np.concatenate([zeros, x_T]).astype(np.float32) for key, x_T in column.items()
-        }
-        types = self._tinker.types
-        return types.Datum(
-            model_input=types.ModelInput.from_ints(ids[:-1].tolist()),
+        inputs = {k: np.concatenate([zeros, x]).astype(np.float32) for k, x in column.items()}
+        return self._types.Datum(
+            model_input=self._types.ModelInput.from_ints(ids[:-1].tolist()),
             loss_fn_inputs={"target_tokens": ids[1:].astype(np.int64), **inputs},
         )
 
-    def _bounded(self, submit: Callable[[], Any]) -> Callable[[], Any]:
-        return lambda: submit().result(timeout=self.options.timeout_s)
-
     def call(
-        self,
-        what: str,
-        attempt: Callable[[], Any],
-        price: Cost = NOTHING,
-        tick: Callable[[], None] = lambda: None,
+        self, what: str, attempt: Attempt, price: Cost = NOTHING, tick: Tick = lambda: None
     ) -> Any:
         """Do what costs as much as is known before."""
         found = self._end(what, self._begin(attempt, price), tick)
@@ -226,7 +204,7 @@ class TinkerSession:
         if most.requests:
             self.books.add(Booking(told - replace(most, booked=1)))
 
-    def _begin(self, attempt: Callable[[], Any], most: Cost = NOTHING) -> Future[Any]:
+    def _begin(self, attempt: Attempt, most: Cost = NOTHING) -> Future[Any]:
         """Begin a call in a thread that the process does not wait for; book the most that it can
         cost. Raise RolloutError if the budget is spent."""
         if most.requests:
@@ -241,14 +219,16 @@ class TinkerSession:
 
         def work() -> None:
             try:
-                future.set_result(attempt())
+                found = attempt()  # some calls wait by themselves, and others return a future
+                within = {"timeout": self.options.timeout_s}
+                future.set_result(found.result(**within) if hasattr(found, "result") else found)
             except BaseException as error:
                 future.set_exception(error)
 
         Thread(target=work, daemon=True).start()
         return future
 
-    def _end(self, what: str, future: Future[Any], tick: Callable[[], None]) -> Any:
+    def _end(self, what: str, future: Future[Any], tick: Tick) -> Any:
         """Wait for a call; raise RolloutError with the way out if it failed."""
         until_s = monotonic() + self.options.timeout_s + TICK_S
         while wait([future], TICK_S).not_done and monotonic() < until_s:
@@ -262,18 +242,17 @@ class TinkerSession:
         said = one_line(f"{type(error).__name__}: {error}", 300)
         if isinstance(error, TimeoutError) or "connect" in said.lower():
             return RolloutError(f"{self.options.url}, {what}: {self._cause()}")
-        ways = (way for word, way in WAYS_OUT.items() if word in said.lower())
-        way = next(ways, "its log says more; then go on with --resume")
+        ways = [way for word, way in WAYS_OUT.items() if word in said.lower()]
+        way, *_ = [*ways, "its log says more; then go on with --resume"]
         return RolloutError(f"{self.options.url} refuses {what} ({said}); {way}")
 
     def _cause(self) -> str:
         """Ask whether a server that did not answer is there at all."""
         within = f"no answer within {self.options.timeout_s:g} seconds"
+        place = f"{self.options.url.rstrip('/')}/api/v1/healthz"
         try:
-            place = f"{self.options.url.rstrip('/')}/api/v1/healthz"
-            urlopen(place, timeout=min(READY_S, self.options.timeout_s)).close()
-        except HTTPError:
-            pass  # it answers
+            with suppress(HTTPError):  # it answers
+                urlopen(place, timeout=min(READY_S, self.options.timeout_s)).close()
         except OSError as error:
             return f"{within}, and the server is gone ({error}); start it, then use --resume"
         return (
