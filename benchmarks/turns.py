@@ -2,9 +2,9 @@
 
 Both sides write 48 completions of the same numbers of tokens behind the same prompts. An episode
 reads what the environment says between its turns as well, and waits for it; this one answers at
-once. Turns end at random, so rows part, and their lengths are forced on the single answers. What
-is observed is read as well, so where turns are short most of the difference is that: it stands in
-the result file.
+once. Turns end at random, so rows part, and their lengths are forced on the single answers. Where
+turns are short, most of the difference is what is read, so a second line is by tokens sampled or
+read.
 
 And the share of a round of recipes/maze.toml that it takes to play others' episodes again. Both
 nodes do their rounds in one process, where what one has played the other would find in memory; so
@@ -96,8 +96,12 @@ def measure(quick: bool) -> tuple[list[Row], object]:
         title = f"{turns} turns of {mean} tokens, {words} observed"
         contenders = {"episodes": silent(play), "one answer": silent(single)}
         s = harness.take_turns(contenders, 1 if quick else 3, title)
-        rows.append(Row(title, *harness.ratio(s["episodes"], s["one answer"]), at_most=AT_MOST))
-        observed = sum(words * (len(c.turns) - 1) for c in written)
+        ratio = harness.ratio(s["episodes"], s["one answer"])
+        rows.append(Row(title, *ratio, at_most=AT_MOST))
+        # The last token of a turn is read with what is observed, and that of an answer never.
+        observed = sum((words + 1) * (len(c.turns) - 1) for c in written)
+        each = [part / (1 + observed / sum(lengths)) for part in ratio]
+        rows.append(Row(f"{title}: for each token that is sampled or read", *each))
         raw[title] = {"sampled": sum(lengths), "observed": observed, "seconds": s}
     shares, raw["maze"] = replay_shares(rounds=1 if quick else 5)
     what = "maze: playing others' episodes again, of a round"
