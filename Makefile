@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export GOMP_SPINCOUNT := 0
 export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test test-vllm check site reference results soak soak-lines soak-nodes bench bench-gpu gpu-day wheel clean
+.PHONY: demo test test-tinker test-vllm check site reference results soak soak-lines soak-nodes bench bench-gpu gpu-day wheel clean
 
 demo: $(VENV)/ready
 	$(BIN)/potluck demo $(ARGS)
@@ -22,6 +22,13 @@ test: $(VENV)/ready
 # Through a real vLLM: POTLUCK_VLLM_PYTHON or POTLUCK_VLLM_URL name it, see docs/vllm.md.
 test-vllm: $(VENV)/ready
 	$(BIN)/python -m pytest -n0 -v -s -rs -o faulthandler_timeout=0 tests/launch/test_real_vllm.py $(ARGS)
+
+# Through a real Tinker server: POTLUCK_TINKER_PYTHON or POTLUCK_TINKER_URL name it, see docs/tinker.md.
+# The client library leaves sockets to the garbage collector, which pytest would call a failure.
+test-tinker: $(VENV)/ready
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[tinker]'
+	$(BIN)/python -m pytest -n0 -v -s -rs -p no:unraisableexception -o faulthandler_timeout=0 \
+	  tests/launch/test_real_tinker.py $(ARGS)
 
 check: $(VENV)/ready
 	$(BIN)/ruff check .

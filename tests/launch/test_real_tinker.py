@@ -8,7 +8,6 @@ POTLUCK_TINKER_URL=http://HOST:PORT       or one that runs, with a model of ``ma
 docs/tinker.md says how both sides are installed.
 """
 
-import importlib.util
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ import time
 import urllib.request
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import distributions
 from pathlib import Path
 from threading import Thread
 
@@ -53,7 +53,7 @@ from potluck.rollout.tinker.session import TinkerSession
 from potluck.types import Completion, PotluckError, Problem
 
 PYTHON, URL = os.environ.get("POTLUCK_TINKER_PYTHON"), os.environ.get("POTLUCK_TINKER_URL")
-HAS_CLIENT = importlib.util.find_spec("tinker") is not None
+HAS_CLIENT = any(distributions(name="tinker"))  # a folder of tests has that name, too
 pytestmark = [
     pytest.mark.tinker,
     pytest.mark.skipif(
@@ -181,7 +181,7 @@ def qwen3(start):
     return start("qwen3")
 
 
-def node(server, *, model=None, r=RANK, rate=1e-2, **engine):
+def node(server, *, model=None, r=RANK, rate=4e-3, **engine):
     table = {"name": "tinker", "url": server.url, "tokenizer": server.model, "timeout_s": 600.0}
     return {
         "model": model or server.model,
@@ -223,7 +223,7 @@ def test_two_unlike_models_behind_two_servers_learn_from_each_other(llama, qwen3
         reward = [line["own_reward_mean"] for line in came]
         print(name, "reward", " ".join(f"{x:.2f}" for x in reward))
         assert len(came) == 10
-        assert np.mean(reward[-3:]) > np.mean(reward[:3]) + 0.2
+        assert np.mean(reward[-3:]) > reward[0] + 0.3
         (other,) = {"llama", "qwen3"} - {name}
         assert any(line["sources"][other]["rows_trained"] for line in came)
 
