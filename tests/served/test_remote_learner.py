@@ -125,6 +125,6 @@ def test_a_weight_that_reads_entropies_sends_no_nan(tmp_path, monkeypatch):
     objective, server = ObjectiveConfig(**OBJECTIVES["lws"]), FakeTinker()
     theirs = remote(server, objective, tmp_path, monkeypatch)
     theirs = replace(theirs, weight=WEIGHTS["typicality"])
-    with pytest.raises(NonFiniteError, match="reads entropies"):
+    with pytest.raises(NonFiniteError, match="read entropies"):
         theirs.learn(batch_of(tiny.policy(), 0), silent)
     assert "forward_backward" not in server.calls
