@@ -77,10 +77,19 @@ RATE, LWS = 1e-3, ObjectiveConfig(**METHODS["lws"].fields, weight="likelihood")
 
 
 def make_models(folder):
-    """Save an untrained model of each kind, with unlike tokenizers; return the folders by name."""
+    """Save a model of each kind, with unlike tokenizers; return the folders by name. They have
+    learned to end a sum with three digits, any three."""
     for name, (configuration, network, built_in, ids) in KINDS.items():
         torch.manual_seed(0)
         made = network(configuration(vocab_size=ids, rope_theta=10_000.0, **SIZES, **IDS)).float()
+        tokenizer = load_tokenizer(f"builtin:{built_in}")
+        adam = torch.optim.Adam(made.parameters(), lr=3e-3)
+        for _ in range(100):
+            sums = [f"{a}+{b}={c}" for a, b, c in torch.randint(100, 1000, (32, 3)).tolist()]
+            ids_BT = torch.tensor([[*tokenizer(text).input_ids, 2] for text in sums])
+            made(input_ids=ids_BT, labels=ids_BT).loss.backward()
+            adam.step()
+            adam.zero_grad()
         made.save_pretrained(folder / name)
         for file in ("tokenizer.json", "tokenizer_config.json"):
             shutil.copy(BUILT_IN / built_in / file, folder / name)
@@ -172,7 +181,7 @@ def qwen3(start):
     return start("qwen3")
 
 
-def node(server, *, model=None, r=RANK, rate=3e-3, **engine):
+def node(server, *, model=None, r=RANK, rate=1e-2, **engine):
     table = {"name": "tinker", "url": server.url, "tokenizer": server.model, "timeout_s": 600.0}
     return {
         "model": model or server.model,
@@ -192,7 +201,7 @@ def recipe(nodes, **changes):
         "checkpoint_every": 2,
         "task": {"name": "digits", "reward": "hash"},
         "objective": {"method": "lws", "weight": "likelihood"},
-        "sampling": {"max_new_tokens": 24, "max_total_tokens": 64},
+        "sampling": {"max_new_tokens": 8, "max_total_tokens": 32},
         "evaluation": {"every": 0, "problems": 2, "out_of_distribution": 0},
         "node": nodes,
     }
@@ -200,7 +209,7 @@ def recipe(nodes, **changes):
 
 
 def sevens(completions, **columns):
-    """Rewards the digit 7, once in a text that ends by itself: both tokenizers have it."""
+    """Rewards the digit 7."""
     return [float("7" in text) for text in completions]
 
 
