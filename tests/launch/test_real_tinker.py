@@ -287,7 +287,8 @@ def local_twin(model, archive, folder):
 @needs_servers
 def test_three_steps_are_those_of_the_local_learner(llama, tmp_path):
     options = TinkerOptions(url=llama.url, tokenizer=llama.model)
-    session = TinkerSession(options, "me", llama.model, RANK, 1, Books(tmp_path, print))
+    session = TinkerSession(options, "me", llama.model, Books(tmp_path, print))
+    session.open(RANK, 1, "")
     reader = Reader.of(llama.model)
     rate = LearningRate(RATE, "constant", 0, 3)
     remote = RemoteLearner("me", reader, session, LWS, rate, {"eps": 1e-12}, rows=32, longest=24)
@@ -435,9 +436,9 @@ def test_a_budget_that_is_spent_ends_the_run(llama, tmp_path):
 @needs_servers
 def test_a_server_without_room_for_an_adapter_is_named(start, tmp_path):
     full = start("llama", adapters=2)
-    taken = [TinkerSession(TinkerOptions(url=full.url), "x", full.model, RANK, 1, None)]
+    taken = TinkerSession(TinkerOptions(url=full.url), "x", full.model, None)
+    taken.open(RANK, 1, "")
     assert "five minutes" in told({"a": node(full), "b": node(full)}, tmp_path / "a")
-    assert taken
     full.kill()
 
 

@@ -255,20 +255,15 @@ def require_served(
     config: RunConfig, folder: Path, here: Collection[str], task: Task | None
 ) -> None:
     """Raise ConfigError for what a server that trains a node of this process cannot do."""
-    for name in here if task else ():
-        if not config.node[name].engine.trains:
-            continue
-        trusts = trusts_of(config, folder, name, here)
+    for name in (each for each in here if config.node[each].engine.trains):
+        trusts, at = trusts_of(config, folder, name, here), f"{name!r} learns behind a server"
         if others := [each for each in members_of(config) if not trusts(each)]:
             raise ConfigError(
-                f"{name!r} learns behind a server, which cannot bound what {others[0]!r} does to "
-                f"it, and does not trust it: name it in a [swarm] roster, or set [objective] trust "
-                f"= 'everybody' among friends"
+                f"{at}, which cannot bound what {others[0]!r} teaches, and does not trust it: name "
+                f"it in a [swarm] roster, or set [objective] trust = 'everybody' among friends"
             )
         if task and environment_of(task):
-            raise ConfigError(
-                f"{name!r} writes behind a server, which plays no episodes; drop its table engine"
-            )
+            raise ConfigError(f"{at}, which plays no episodes; drop its table engine")
 
 
 def notes_on_trust(config: RunConfig, folder: Path, here: Collection[str]) -> list[str]:

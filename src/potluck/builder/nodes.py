@@ -34,9 +34,7 @@ from potluck.objective.habit import HabitTest
 from potluck.rollout.base import Engine
 from potluck.rollout.options import EngineSettings, TextOptions, ignore
 from potluck.rollout.texts.base import TextSettings
-from potluck.rollout.texts.books import Books
 from potluck.rollout.tinker.engine import TinkerEngine
-from potluck.rollout.tinker.options import TinkerOptions
 from potluck.rollout.tinker.session import TinkerSession
 from potluck.schedule import Agenda
 from potluck.tasks import Task
@@ -133,10 +131,9 @@ def make_remote(
     """Make a learner whose weights a server has, after ``first`` rounds; raise RolloutError if it
     cannot have them."""
     node, sampling = config.node[name], config.sampling
-    assert isinstance(node.engine, TinkerOptions)
     assert node.lora
     saved = checkpoint.served(checkpoint.checkpoint_folder(folder, first)) if first else {}
-    session = TinkerSession(node.engine, name, node.model, Books(folder, ignore))
+    session = TinkerSession.of(node.engine, node.model, folder)
     seed = derived_seed(f"{config.seed}/{name}/adapter") >> 32
     session.open(node.lora.r, seed, saved.get("state", ""))
     schedule = node.learning_rate, node.lr_schedule, node.warmup_updates, config.rounds

@@ -11,6 +11,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from time import monotonic
 from typing import Any
@@ -21,6 +22,7 @@ import numpy as np
 
 from potluck.files import one_line
 from potluck.rollout.base import TICK_S, RolloutError
+from potluck.rollout.options import EngineOptions, ignore
 from potluck.rollout.texts.base import NOTHING, Cost
 from potluck.rollout.texts.books import Booking, Books
 from potluck.rollout.texts.endpoint import READY_S
@@ -28,16 +30,14 @@ from potluck.rollout.tinker.options import TinkerOptions
 
 INSTALL = "pip install 'potluck[tinker]'"
 WAYS_OUT = {
-    "proto": f"server and client library do not understand each other: {INSTALL} has one that "
-    f"was tried (docs/tinker.md)",
+    "proto": f"server and client library do not understand each other: {INSTALL} has a tried one",
     "tml-": "the variable that api_key_variable names holds no key of this kind",
     "authentication": "name the variable that holds its key in api_key_variable",
     "permission": "may this key use this model, and is it in api_key_variable?",
-    "adapters": "all are in use, and a client that was killed keeps its own for five minutes: "
-    "wait, or let the server have more",
+    "adapters": "a client that was killed keeps its own for five minutes: wait, or allow more",
     "rank": "lower r in the node's table lora",
     "notfound": "is url complete, and does the server still have what is asked for?",
-    "unprocessable": "the server does not take this request: its version may not know the loss",
+    "unprocessable": "its version may not know the loss",
 }
 """What to do, by a word in an error's type or text."""
 PROBE_RATE = 1e-3
@@ -55,9 +55,7 @@ def library() -> Any:
     try:
         import tinker
     except ImportError as error:
-        raise RolloutError(
-            f"engine 'tinker' needs the library tinker ({error}); {INSTALL}"
-        ) from error
+        raise RolloutError(f"engine 'tinker' needs its library ({error}); {INSTALL}") from error
     return tinker
 
 
@@ -70,6 +68,12 @@ class TinkerSession:
     model: str
     """Name of the model on the server."""
     books: Books
+
+    @classmethod
+    def of(cls, options: EngineOptions, model: str, folder: Path) -> "TinkerSession":
+        """Begin one of the node with this folder."""
+        assert isinstance(options, TinkerOptions)
+        return cls(options, folder.name, model, Books(folder, ignore))
 
     def __post_init__(self) -> None:
         """Connect; raise RolloutError unless the server has the model."""
