@@ -53,7 +53,7 @@ class Talk:
     def open(self) -> "Talk":
         return self
 
-    def begin(self, episode: int, problem: Problem) -> None:
+    def begin(self, episode: int, problem: Problem, index: int = 0) -> None:
         pass
 
     def act(self, episode: int, turn: Turn) -> None:
