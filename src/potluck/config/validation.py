@@ -64,7 +64,7 @@ def require_valid(run: RunConfig) -> None:
         raise ConfigError(
             f"problems_per_round x group_size is {rows}; a round has at most {2**16} completions"
         )
-    members = sum(not node.stranger for node in run.node.values())
+    members = len(run.members)
     is_shared = run.plan == "horizontal" and run.pace == "together"
     if is_shared and run.group_size < members:
         raise ConfigError(
