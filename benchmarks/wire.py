@@ -47,7 +47,6 @@ from tokenizers.trainers import BpeTrainer
 
 from potluck.exchange import Key, Message, Provenance, decode, encode
 from potluck.exchange.keys.keys import verify
-from potluck.exchange.wire.codec import CODECS
 from potluck.exchange.wire.message import NO_TOKENIZER
 from potluck.model import LanguageModel
 from potluck.rollout.base import RandomSampler, RolloutRequest
@@ -56,6 +55,7 @@ from potluck.schedule import PLANS, problems_of_round
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.types import Completion, Sampling
 
+CODECS = "raw", "exact", "compact"
 VOCABULARY = 151_936
 COMPLETIONS, TOKENS = 144, 300
 TOKEN_BYTES = 8

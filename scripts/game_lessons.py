@@ -11,11 +11,13 @@ import torch
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 import make_digits_models as school  # also sets the number of threads, before torch
+from potluck.episode import played
 from potluck.model import LanguageModel
 from potluck.rollout.base import RandomSampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
 from potluck.tasks import Task
-from potluck.tasks.games.calculator import draw_chain
+from potluck.tasks.arithmetic import draw_chain
+from potluck.tasks.base import graded
 from potluck.tasks.games.maze import KINDS, Maze, MazeKind
 from solutions import calculator_solution
 
@@ -63,7 +65,7 @@ def maze_lesson(generator: random.Random, *, own: MazeKind = "any") -> list[str]
 def calculator_lesson(generator: random.Random) -> list[str]:
     """A chain, calls of tools and what they return, and what is said to be the result."""
     terms = 4 if generator.random() < LONGER else 3
-    question = f"{draw_chain(generator, terms)}="
+    question = f"{draw_chain(generator, terms, digits=2)}="
     steps = calculator_solution(question)
     luck = generator.random()
     if luck < WHOLE:
@@ -87,4 +89,7 @@ def played_reward(
     asked = [RolloutRequest(problem, 1) for problem in problems]
     written = engine.generate(asked, sampler, author="made", progress=lambda *_: None)
     model.to(torch.bfloat16)  # rounded before, so nothing is lost
-    return sum(task.rewards(problems, written, [""] * len(written))) / len(ids)
+    asked_of = [task.problem(completion.problem_id) for completion in written]
+    pairs = zip(asked_of, written, strict=True)
+    episodes = [played(task.environment, problem, each) for problem, each in pairs]
+    return sum(graded(task, asked_of, written, [""] * len(written), episodes)[0]) / len(ids)

@@ -13,7 +13,7 @@ About three minutes a model on one core.
 import argparse
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ import torch
 from rich.progress import track
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from torch.nn.functional import cross_entropy
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from potluck.tasks.arithmetic import Digits, DigitsOptions
 from solutions import DigitsNotation, digits_solution
@@ -188,17 +188,31 @@ def supervised_loss(
     return cross_entropy(logits_BTV.flatten(0, 1), wanted_BT.flatten(), ignore_index=IGNORED)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def make_all(
+    about: str,
+    names: Collection[str],
+    make: Callable[[str], tuple[PreTrainedModel, PreTrainedTokenizerFast, str]],
+) -> None:
+    """Make the models that the command line names: ``make`` returns one, and notes on it or ""."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--only", choices=BASES)
+    parser.add_argument("--only", metavar="NAME", choices=names)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    for name in [arguments.only] if arguments.only else names:
+        model, tokenizer, notes = make(name)
+        # Whole or not there: a folder that is there is taken for the model.
+        beside = arguments.out / f"{name}.part"
+        model.save_pretrained(beside)
+        tokenizer.save_pretrained(beside)
+        if notes:
+            (beside / "tries.txt").write_text(notes)
+        beside.rename(arguments.out / name)
+
+
+def main() -> None:
     task, tokenizer = DigitsOptions().make(), character_tokenizer()
-    for name in [arguments.only] if arguments.only else BASES:
-        model = train(name, task, tokenizer)
-        model.save_pretrained(arguments.out / name)
-        tokenizer.save_pretrained(arguments.out / name)
+    make_all(__doc__, BASES, lambda name: (train(name, task, tokenizer), tokenizer, ""))
 
 
 if __name__ == "__main__":

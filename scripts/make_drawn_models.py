@@ -22,12 +22,10 @@ A kind whose name ends in ``-bpe`` has the lessons of the kind without, in token
 characters, and more of them where it takes longer to learn.
 """
 
-import argparse
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, processors, trainers
@@ -293,20 +291,13 @@ def answer_probability(
     return sum(found) / len(found)
 
 
+def made(name: str) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast, str]:
+    model, tries = accepted(name)
+    return model, KINDS[NAMES[name]].tokenizer(), tries
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--only", metavar="NAME", choices=NAMES)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    for name in [arguments.only] if arguments.only else NAMES:
-        model, tries = accepted(name)
-        # Whole or not there: a folder that is there is taken for the model.
-        beside = arguments.out / f"{name}.part"
-        model.save_pretrained(beside)
-        KINDS[NAMES[name]].tokenizer().save_pretrained(beside)
-        (beside / "tries.txt").write_text(tries)
-        beside.rename(arguments.out / name)
+    school.make_all(__doc__, NAMES, made)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,9 @@ measure moves at all. ``potluck reproduce`` calls it for the models that it miss
 One to two minutes a model on one core.
 """
 
-import argparse
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
@@ -100,18 +98,8 @@ def train(name: str, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--only", choices=BASES)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
     tokenizer = school.character_tokenizer()
-    for name in [arguments.only] if arguments.only else BASES:
-        # Whole or not there: a folder that is there is taken for the model.
-        beside = arguments.out / f"{name}.part"
-        train(name, tokenizer).save_pretrained(beside)
-        tokenizer.save_pretrained(beside)
-        beside.rename(arguments.out / name)
+    school.make_all(__doc__, BASES, lambda name: (train(name, tokenizer), tokenizer, ""))
 
 
 if __name__ == "__main__":

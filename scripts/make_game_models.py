@@ -5,14 +5,13 @@
 game_lessons.py says what they are brought up on. A minute a model on one core.
 """
 
-import argparse
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
+from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 import game_lessons as games
 import make_digits_models as school  # also sets the number of threads, before torch
@@ -42,34 +41,31 @@ BASES = {
 LEARNING_RATE, ROWS = 4e-3, 32
 
 
+def made(name: str) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast, str]:
+    base, generator = BASES[name], random.Random(name)
+    torch.manual_seed(0)
+    tokenizer = school.character_tokenizer(base.characters)
+    model = school.teach(
+        name,
+        games.untrained(base.hidden_size, base.layers, tokenizer),
+        tokenizer,
+        partial(base.lesson, generator),
+        steps=base.steps,
+        schedule_steps=base.steps,
+        learning_rate=LEARNING_RATE,
+        rows=ROWS,
+    )
+    options = MazeOptions() if name.startswith("maze") else CalculatorOptions()
+    task = options.make()
+    for split in ("validation", "out-of-distribution"):
+        reward = games.played_reward(model, task, tokenizer, task.ids(split)[:200])
+        print(f"{name}: sampled reward {reward:.3f}, {split}", flush=True)
+    task.environment.close()
+    return model, tokenizer, ""
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--only", choices=BASES)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    for name in [arguments.only] if arguments.only else BASES:
-        base, generator = BASES[name], random.Random(name)
-        torch.manual_seed(0)
-        tokenizer = school.character_tokenizer(base.characters)
-        model = school.teach(
-            name,
-            games.untrained(base.hidden_size, base.layers, tokenizer),
-            tokenizer,
-            partial(base.lesson, generator),
-            steps=base.steps,
-            schedule_steps=base.steps,
-            learning_rate=LEARNING_RATE,
-            rows=ROWS,
-        )
-        options = MazeOptions() if name.startswith("maze") else CalculatorOptions()
-        task = options.make()
-        for split in ("validation", "out-of-distribution"):
-            reward = games.played_reward(model, task, tokenizer, task.ids(split)[:200])
-            print(f"{name}: sampled reward {reward:.3f}, {split}", flush=True)
-        task.environment.close()
-        model.save_pretrained(arguments.out / name)
-        tokenizer.save_pretrained(arguments.out / name)
+    school.make_all(__doc__, BASES, made)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ number is tried, six at most. Every try is printed, and kept in NAME/tries.txt, 
 skill and by style.
 """
 
-import argparse
 import json
 import os
 import random
@@ -43,6 +42,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 import make_gsm8k_models as gsm8k
 import word_problems as words
+from make_digits_models import make_all
 from word_problems import Kind, Style, Upbringing, WordProblem, Writer
 
 SHARED = Path(__file__).parents[1] / "models" / "words"
@@ -354,21 +354,14 @@ def accepted(name: str) -> tuple[Qwen2ForCausalLM, str]:
     raise SystemExit(f"{name}: none of {TRIES} tries has a reward of {LOWEST} to {HIGHEST}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--only", metavar="NAME", choices=NAMES)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
+def made(name: str) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast, str]:
     make_shared()
-    for name in [arguments.only] if arguments.only else NAMES:
-        model, tries = accepted(name)
-        # Whole or not there: a folder that is there is taken for the model.
-        beside = arguments.out / f"{name}.part"
-        model.save_pretrained(beside)
-        tokenizer().save_pretrained(beside)
-        (beside / "tries.txt").write_text(tries)
-        beside.rename(arguments.out / name)
+    model, tries = accepted(name)
+    return model, tokenizer(), tries
+
+
+def main() -> None:
+    make_all(__doc__, NAMES, made)
 
 
 if __name__ == "__main__":

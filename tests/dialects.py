@@ -12,9 +12,9 @@ from tokenizers import AddedToken
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 import unlike
-from potluck.episode import Observation, ToolCall, Turn
+from potluck.episode import ToolCall, Turn
 from potluck.model import LanguageModel
-from potluck.types import Problem
+from potluck.types import Observation, Problem
 
 QWEN = """{%- if tools %}{{ '<|im_start|>system\\n' }}
 {%- if messages[0].role == 'system' %}{{ messages[0].content + '\\n\\n' }}{% endif %}

@@ -12,7 +12,8 @@ A game has ``reset(problem) -> str``, which the questions of problems do not rep
 
 from dataclasses import dataclass, field, replace
 
-from potluck.episode import EnvironmentFailed, Episode, Observation, Step, text_of
+from potluck.episode import EnvironmentFailed, Step, text_of
+from potluck.types import Episode, Observation
 
 
 class Walk:
@@ -45,7 +46,7 @@ class Here:
         self.opened.append(PlayHere(self))
         return self.opened[-1]
 
-    def replay(self, problem, turns, observed=b""):
+    def replay(self, problem, turns, written=None):
         known = self.played.get((problem.id, text_of(turns)))
         if known:
             return known
@@ -82,7 +83,7 @@ class PlayHere:
     def __init__(self, environment):
         self.environment, self.open, self.waiting, self.closed = environment, {}, [], False
 
-    def begin(self, episode, problem):
+    def begin(self, episode, problem, index=0):
         if self.environment.fails.get(problem.id) == 0:
             raise EnvironmentFailed(f"the game of {problem.id} raised in reset: KeyError")
         game = self.environment.game()

@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack, contextmanager
 
 from nouns import terms
-from potluck.exchange import ExchangeError, Key, Membership, PeerStatus
+from potluck.exchange import ExchangeError, Key, Membership
 from potluck.exchange.keys.keys import KnownKeys
 from potluck.exchange.protocol.announcement import (
     encode_announcement,
@@ -16,6 +16,7 @@ from potluck.exchange.protocol.announcement import (
 from potluck.exchange.protocol.rules import InStep
 from potluck.exchange.zenoh.exchange import ZenohExchange
 from potluck.exchange.zenoh.session import Endpoints, open_session
+from potluck.reports.status import PeerLine
 
 LONG_S = 180.0
 """Reached only where something is broken."""
@@ -180,7 +181,7 @@ class Liar:
 
 
 def peer(node, name):
-    return node.status().peers.get(name, PeerStatus())
+    return node.status().peers.get(name, PeerLine())
 
 
 def live(node):
@@ -191,7 +192,8 @@ def live(node):
 
 def has_batch(node, author, round):
     """Whether a usable batch of ``author`` came to ``node``."""
-    return round in peer(node, author).rounds
+    with node._lock:
+        return node._mailbox.fetch_queue.has_arrived(author, round)
 
 
 def refusals(node, name):

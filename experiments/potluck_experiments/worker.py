@@ -214,10 +214,10 @@ def _node_result(run: Any, node: Any, base: str, pass_at_8: float | None) -> Nod
     whole = [each.round for each in rounds] == list(range(run.recipe.rounds))
     if not (whole and at_end) or None in (at_end[0], *chain(*shares.values())):
         raise ExperimentError(
-            f"{run.path / node.name} tells of {len(rounds)} of {run.recipe.rounds} rounds, or "
+            f"{run.folder / node.name} tells of {len(rounds)} of {run.recipe.rounds} rounds, or "
             f"lacks rewards or evaluations; an experiment's recipe needs [evaluation] problems and "
             f"out_of_distribution above 0, and enough problems for every node to write in each "
-            f"round; remove {run.path} to run it again"
+            f"round; remove {run.folder} to run it again"
         )
     own = [each.sources.get(node.name) for each in rounds]
     others = [its for each in rounds for author, its in each.sources.items() if author != node.name]
@@ -254,7 +254,7 @@ def _notations(run: Run, me: str) -> dict[str, NotationCurve]:
     beginnings = NOTATIONS.get(run.recipe.task.name, {})
     own = {
         (line.round, line.problem, line.index): line  # a later line replaces an earlier one
-        for line in read_lines(run.path / me / COMPLETIONS, WrittenCompletion)
+        for line in read_lines(run.folder / me / COMPLETIONS, WrittenCompletion)
         if beginnings and line.author == me
     }
     found = {}

@@ -12,12 +12,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import chain
 from select import select
+from time import monotonic
 
 START_LIMIT_S = 120.0
 """Time on the clock until a process is ready. An idle machine needs one or two."""
 SERVE = "from potluck.confined import answer_lines; from {} import prepare; answer_lines(prepare)"
 LONGEST_ERROR = 2000
 """Characters of an error's line."""
+LONGEST_ANSWER = 2**26
+"""Bytes of a line that is read."""
 
 
 class Confined:
@@ -51,19 +54,35 @@ class Confined:
 
     def ask(self, text: str, limit_s: float) -> str:
         """Write ``text`` and read the next line; "" where the process ends instead, as it does
-        beyond a limit. Raise BrokenPipeError if it had ended."""
+        beyond a limit, or if it says more than it is asked. Raise BrokenPipeError if it had ended
+        a moment ago."""
         assert self.process.stdin
         assert self.process.stdout
         line = b""
         try:
+            if text and select([pipe := self.process.stdout.fileno()], [], [], 0)[0]:
+                if os.read(pipe, 1):  # it says what it was not asked
+                    return ""
+                raise BrokenPipeError
             self.process.stdin.write(text.encode())
             self.process.stdin.flush()
-            if select([self.process.stdout], [], [], limit_s)[0]:
-                line = self.process.stdout.readline()
+            line = self._line(monotonic() + limit_s)
         finally:
             if not line:  # after Ctrl-C the next text would get this one's answer
                 self.end()
         return line.decode(errors="replace").strip()
+
+    def _line(self, until_s: float) -> bytes:
+        assert self.process.stdout
+        pipe, line = self.process.stdout.fileno(), bytearray()
+        while len(line) <= LONGEST_ANSWER and (left_s := until_s - monotonic()) > 0:
+            part = os.read(pipe, 2**16) if select([pipe], [], [], left_s)[0] else b""
+            line += part
+            if b"\n" in part:
+                return bytes(line) if part.index(b"\n") == len(part) - 1 else b""
+            if not part:
+                break
+        return b""
 
     def end(self) -> None:
         """End it, and what it started; it is not known to have ended before ``wait``, so its

@@ -13,7 +13,15 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from potluck.types import OBSERVED_BYTES, End, PotluckError, Problem
+from potluck.types import (
+    OBSERVED_BYTES,
+    Completion,
+    End,
+    Episode,
+    Observation,
+    PotluckError,
+    Problem,
+)
 
 Grade = Literal["transcript", "replay", "own"]
 """How far an environment can be trusted to say the same on every node.
@@ -45,14 +53,6 @@ class Turn(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     calls: tuple[ToolCall, ...] = ()
 
 
-class Observation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A message of the environment."""
-
-    content: str
-    tool: str = ""
-    """Tool that answers; empty: the environment speaks as the user."""
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """Answer of an environment to a turn."""
@@ -63,26 +63,13 @@ class Step:
     """True: the episode ends with the turn, and nobody reads the observations."""
 
 
-@dataclass(frozen=True, slots=True)
-class Episode:
-    """How an environment of this node went on with a model's turns: never received from a peer."""
-
-    observations: tuple[tuple[Observation, ...], ...]
-    """Its messages behind each turn, the last one included; fewer if it was done before."""
-    done: bool
-    """True: it ended the episode with the last turn."""
-    reward: float
-    calls: int = 0
-    """Tool calls, and those of them that raised or named no tool."""
-    errors: int = 0
-
-
 class Play(Protocol):
     """Episodes that are being written, each known by a number."""
 
-    def begin(self, episode: int, problem: Problem) -> None:
-        """Reset an environment for the problem. Raise EnvironmentFailed if it cannot be, or if it
-        begins otherwise than ``problem.question`` says."""
+    def begin(self, episode: int, problem: Problem, index: int = 0) -> None:
+        """Reset an environment for the problem, of whose completions it will be the one at
+        ``index``. Raise EnvironmentFailed if it cannot be reset, or begins otherwise than
+        ``problem.question`` says."""
 
     def act(self, episode: int, turn: Turn) -> None:
         """Hand a turn over, without waiting for the answer."""
@@ -106,12 +93,13 @@ class Environment(Protocol):
     def open(self) -> Play:
         """Begin to play, for one writing."""
 
-    def replay(self, problem: Problem, turns: Sequence[Turn], observed: bytes = b"") -> Episode:
+    def replay(
+        self, problem: Problem, turns: Sequence[Turn], written: Completion | None = None
+    ) -> Episode:
         """Play these turns from the start, in a process of its own, and return how it went on. Of
-        an episode that was played or replayed before the same is returned from memory; where it
-        does not repeat itself, of several by its digests ``observed``. Raise
-        EnvironmentFailed beyond a limit, or where ``grade`` is "own" and the episode is not one
-        that was played here."""
+        an episode that was played or replayed before, the same is returned from memory; where it
+        does not repeat itself, that of the own completion ``written``. Raise EnvironmentFailed
+        beyond a limit, or where ``grade`` is "own" and the episode was not played here."""
 
 
 def text_of(turns: Sequence[Turn]) -> str:
@@ -148,6 +136,14 @@ def acted(turns: Sequence[Turn], end: End) -> Sequence[Turn]:
     """Return the turns that were handed to the environment: not one that its model did not end, for
     lack of room."""
     return turns[:-1] if end == "length" else turns
+
+
+def played(environment: Environment, problem: Problem, written: Completion) -> Episode:
+    """Return how a completion that was written here went on; raise EnvironmentFailed as ``replay``
+    does, or if it has no turns."""
+    if (turns := turns_in(written.text or "")) is None:
+        raise EnvironmentFailed(f"a completion of {problem.id!r} has no turns")
+    return environment.replay(problem, acted(turns, written.end), written)
 
 
 def digest_of(observations: Sequence[Observation]) -> bytes:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, repeat
 from typing import Literal, NoReturn, get_args
 
+import msgspec
 import numpy as np
 
 End = Literal["stop", "length", "turns", "room"]
@@ -27,6 +28,9 @@ model ran out of room; or an episode was cut behind a turn, as it had no turns l
 what its environment said."""
 SINGLE_ENDS: frozenset[End] = frozenset(("stop", "length"))
 """Ends of a completion that is no episode."""
+OUT_OF_ROOM: frozenset[End] = frozenset(("length", "room"))
+"""Ends that earn at most 0 (``docs/paper-notes.md``, decision 8): which length is too long only
+its author can know, so it could end there where its reward is highest."""
 
 OBSERVED_BYTES = 2
 """Bytes of a digest of an observation."""
@@ -284,6 +288,28 @@ def _name(index: int, problem_id: str, author: str) -> str:
     return f"completion {index} of {problem_id!r} by {author!r}"
 
 
+class Observation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A message of the environment."""
+
+    content: str
+    tool: str = ""
+    """Tool that answers; empty: the environment speaks as the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """How an environment of this node went on with a model's turns: never received from a peer."""
+
+    observations: tuple[tuple[Observation, ...], ...]
+    """Its messages behind each turn, the last one included; fewer if it was done before."""
+    done: bool
+    """True: it ended the episode with the last turn."""
+    reward: float
+    calls: int = 0
+    """Tool calls, and those of them that raised or named no tool."""
+    errors: int = 0
+
+
 Observed = tuple[tuple[int, np.ndarray], ...]
 """What an environment said within a completion, as a model reads it: int32 ids, each with the
 number of sampled tokens before them. No array of T has them: they are read, never learned from."""
@@ -302,6 +328,8 @@ class Row:
     """The completion as the grader sees it: special tokens left out. Of an episode the contents of
     its turns, a line each; ``completion.text`` then has the turns (``episode.text_of``)."""
     observed: Observed = ()
+    episode: Episode | None = None
+    """Course of an episode in this node's own environment."""
 
 
 @dataclass(frozen=True, slots=True)

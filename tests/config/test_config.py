@@ -231,6 +231,7 @@ NEEDS = {
     "vllm": "url='http://x'\nmodel='x'",
     "openai": "url='http://x'\nmodel='x'",
     "file": "path='x'",
+    "tinker": "url='http://x'",
 }
 """Keys that a task or an engine cannot be without."""
 STRUCTS = {
@@ -333,8 +334,10 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
     bare = f"name='x'\n[task]\nname='{task}'\n{NEEDS.get(task, '')}\n"
     only_writes = name in ("openai", "file")
     bare += "[objective]\nimportance='none'\nfilter=false\nothers='likely-successes'\n"
+    bare += "weight='likelihood'\n" * (name == "tinker")
     bare += "[node.learner]\nmodel='x'\n[node.small]\n"
     bare += "" if only_writes else "model='x'\n"
+    bare += "lora={r=2}\n" * (name == "tinker")
     bare += {
         "node.small.lora": "[node.small.lora]",
         "node.small.engine": f"[node.small.engine]\nname='{name}'\n{NEEDS.get(name, '')}",

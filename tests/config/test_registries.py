@@ -29,6 +29,8 @@ def test_every_engine_does_what_an_engine_must(name):
     base = EngineOptions
     if not ENGINES[name].has_weights:
         verbs, base = ["open"], TextOptions
+    if ENGINES[name].trains:
+        verbs = ["reads", "uses"]
     for verb in verbs:
         assert getattr(ENGINES[name], verb) is not getattr(base, verb)
 

@@ -43,10 +43,10 @@ def tasks():
     """A task takes a moment to make, and is a value: made once."""
     made = {}
 
-    def make(config, *, trust_code):
+    def make(config, *, trust_code, grade):
         key = msgspec.json.encode((config.task, config.out_of_distribution))
         if key not in made:
-            made[key] = make_task(config, trust_code=trust_code)
+            made[key] = make_task(config, trust_code=trust_code, grade=grade)
         return made[key]
 
     return make

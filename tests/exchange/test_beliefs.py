@@ -69,7 +69,7 @@ class Ear:
         self.beliefs.answered(question, got, now_s)
 
     def refused(self, name):
-        return dict(self.box.peers.status(lambda n: frozenset(), 0.0)[name].refused)
+        return dict(self.box.peers.status(0.0, 0.0)[name].refused)
 
     def heard_s(self, name):
         return self.box.peers.get(name).heard_s

@@ -14,7 +14,6 @@ from potluck.exchange import (
     Membership,
     MemoryHub,
     Newest,
-    PeerStatus,
     Received,
     Round,
     batches_of,
@@ -278,20 +277,17 @@ def test_before_the_first_round_the_others_are_there_and_have_sent_nothing(membe
     peers = members["north"].status().peers
     assert sorted(peers) == ["large", "small"]
     for peer in peers.values():
-        assert (peer.live, peer.rounds, peer.newest_round) == (True, frozenset(), None)
-        assert (peer.quarantined_s, peer.refused) == (0, {})
+        assert (peer.live, peer.newest_round) == (True, None)
+        assert (peer.quarantined_until_s, peer.refused) == (0, {})
         assert peer.heard_s is None or peer.heard_s >= 0
 
 
-def test_the_status_has_the_rounds_of_which_a_batch_came(members):
+def test_the_status_has_the_newest_round_of_which_a_batch_came(members):
     for round in (0, 1):
         all_send(members, round, names=NAMES if round else ["large", "north"])
         collect(members["north"], round, deadline_s=SHORT_S)
     peers = members["north"].status().peers
-    assert {name: (peer.rounds, peer.newest_round) for name, peer in peers.items()} == {
-        "large": ({0, 1}, 1),
-        "small": ({1}, 1),
-    }
+    assert {name: peer.newest_round for name, peer in peers.items()} == {"large": 1, "small": 1}
 
 
 def test_a_status_is_of_its_moment(members):
@@ -299,10 +295,6 @@ def test_a_status_is_of_its_moment(members):
     all_send(members)
     collect(members["north"], 0, deadline_s=ENOUGH_S)
     assert before.peers["small"].newest_round is None
-
-
-def test_a_name_of_which_nothing_is_known_has_a_status_to_compare_with():
-    assert PeerStatus() == PeerStatus(False, None, frozenset(), None, 0.0, {})
 
 
 # What opens them by name.

@@ -17,7 +17,6 @@ from potluck.exchange.keys.keys import (
     Key,
     KnownKeys,
     make_key,
-    public_bytes,
     public_text,
     read_roster,
     roster_line,
@@ -118,13 +117,15 @@ def test_a_secret_is_not_in_what_is_printed_of_a_key(tmp_path):
     assert path.read_text().strip()[20:50] not in repr(Key.load(path))
 
 
-def test_a_public_key_has_one_text():
-    public = Key.new().public
-    assert public_bytes(public_text(public)) == public
+def test_a_public_key_has_one_text(tmp_path):
+    roster, public = tmp_path / "roster.toml", Key.new().public
+    roster.write_text(f'north = "{public_text(public)}"')
+    assert read_roster(roster) == {"north": public}
     assert public_text(bytes(32)) == "ed25519:" + 43 * "A"
     # 43 letters hold 258 bits for 256: three more texts would mean the same key.
     for text in ("", "ed25519:", "ed25519:" + 42 * "A" + "B", 43 * "A", "ed25519:" + 44 * "A"):
-        assert "no public key" in refused(public_bytes, text)
+        roster.write_text(f'north = "{text}"')
+        assert "no public key" in refused(read_roster, roster)
 
 
 def test_a_secret_in_a_roster_is_refused_and_not_repeated(tmp_path):

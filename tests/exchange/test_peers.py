@@ -2,8 +2,9 @@
 
 import pytest
 
-from potluck.exchange import PeerStatus
-from potluck.exchange.protocol.peers import FORGIVEN_AFTER, HEARD_S, NOBODY, STRANGERS, Peers
+from potluck.exchange.keys.keys import STRANGERS
+from potluck.exchange.protocol.peers import FORGIVEN_AFTER, HEARD_S, NOBODY, Peers
+from potluck.reports.status import PeerLine
 
 
 @pytest.fixture
@@ -77,20 +78,20 @@ def test_a_status_counts_refusals_by_reason_and_from_the_start(peers):
     peers.refused("eve", "unknown sender", fault=False, now_s=6.0)
     assert peers.take_refused() == {"eve": 1, "south": 4}
     refused = {"malformed": 3, "forged": 1}
-    rounds = frozenset({6, 7})
-    assert peers.status({"south": rounds, "east": frozenset()}.get, 8.0) == {
-        "east": PeerStatus(),
-        "eve": PeerStatus(refused={"unknown sender": 1}),
-        "south": PeerStatus(True, 3.0, rounds, 7, 8.0, refused),
+    times = {"heard_s": 1005.0, "quarantined_until_s": 1016.0}
+    assert peers.status(8.0, 1008.0) == {
+        "east": PeerLine(),
+        "eve": PeerLine(refused={"unknown sender": 1}),
+        "south": PeerLine(live=True, newest_round=7, refused=refused, **times),
     }
-    assert peers.status(lambda name: rounds, 99.0)["south"].quarantined_s == 0
+    assert peers.status(99.0, 1099.0)["south"].quarantined_until_s == 0
 
 
 def test_names_without_end_have_one_status(peers):
     for at in range(1000):
         peers.refused(f"stranger-{at}", "forged", fault=False, now_s=0.0)
         peers.take_refused()
-    status = peers.status(lambda name: frozenset(), 0.0)
+    status = peers.status(0.0, 0.0)
     assert len(status) <= 2 * len(peers) + STRANGERS + 1
     assert status[NOBODY].refused["forged"] > 900
 
@@ -175,7 +176,7 @@ def test_a_round_that_a_peer_claims_no_more_is_not_its_newest(peers):
     assert peers.get("south").newest == peers.median_round() == 4
     deliver(peers, "south", 5)
     assert peers.get("south").came == {4, 5}
-    assert peers.status(lambda name: frozenset(), 0.0)["south"].newest_round == 5
+    assert peers.status(0.0, 0.0)["south"].newest_round == 5
 
 
 def test_rounds_that_came_are_not_kept_without_end(peers):

@@ -7,11 +7,12 @@ from openai import AsyncOpenAI  # noqa: F401  what forks this has it
 from episodes import Here, Walk
 from potluck.episode import Turn
 from potluck.episode import text_of as text_of_turns
-from potluck.exchange.base import PeerStatus, Status
+from potluck.exchange.base import Status
 from potluck.files import derived_seed, write_atomically
 from potluck.node.author import Author
 from potluck.node.pace.together import Together
 from potluck.node.storage.record import Record
+from potluck.reports.status import PeerLine
 from potluck.rollout.texts.base import TextSettings
 from potluck.rollout.texts.options import OpenAIOptions
 from potluck.schedule import Share
@@ -37,7 +38,7 @@ class Room:
         self.folder = folder
 
     def status(self):
-        return Status({"north": PeerStatus(live=True)})
+        return Status({"north": PeerLine(live=True)})
 
     def send(self, round, completions):
         texts = "\n".join(f"{c.problem_id} {c.index} {c.text}" for c in completions)

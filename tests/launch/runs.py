@@ -8,6 +8,7 @@ import pytest
 from displays import Listener
 from potluck.exchange import Round, decode, decode_round, encode, encode_round
 from potluck.launch.in_process import run
+from potluck.node.storage.checkpoint import checkpoint_folder
 
 
 class Crash(Exception):
@@ -50,6 +51,18 @@ def lines(folder, node, name="metrics"):
 def numbers(folder, node):
     """Its metrics, seconds aside: they differ from run to run."""
     return [{k: v for k, v in line.items() if k != "seconds"} for line in lines(folder, node)]
+
+
+def left_by(folder, name, rounds):
+    """Numbers, completions, weights and card, seconds and bytes of the seal aside."""
+    aside = ("seconds", "sent_bytes", "sent_bytes_per_token", "received_bytes", "size_bytes")
+    place = checkpoint_folder(folder / name, rounds)
+    return (
+        [{k: v for k, v in line.items() if k not in aside} for line in lines(folder, name)],
+        (folder / name / "completions.jsonl").read_text(),
+        (place / "model.safetensors").read_bytes(),
+        (place / "README.md").read_text(),
+    )
 
 
 def kept_round(folder, node, round):

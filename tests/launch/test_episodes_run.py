@@ -2,17 +2,30 @@
 resume."""
 
 import json
+import signal
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 import tiny
-from launch.runs import crash, lines, numbers
+from faults.swarm import Swarm
+from forked import FORKING, Forked
+from launch.runs import Hears, crash, left_by, lines, numbers
 from potluck.cli.base import app
-from potluck.config import as_tree
+from potluck.config import ConfigError, as_tree
+from potluck.evaluation import compare
+from potluck.evaluation.compare import evaluate_models, grade_environment
+from potluck.evaluation.request import EvaluationRequest
+from potluck.launch import children, nodes
 from potluck.launch.in_process import run
+from potluck.launch.local_swarm import run_local_swarm
+from potluck.node.learning.group import ProcessGroup
+from potluck.node.storage.folder import ENVIRONMENT
 from potluck.replay.plan import make_plan
 from potluck.replay.run import replay
+from potluck.rollout.base import RolloutError
 
 GAME = """
 class Walk:
@@ -39,10 +52,10 @@ def models(tmp_path_factory):
     return {name: tiny.save(place / name, seed) for seed, name in enumerate(NODES)}
 
 
-@pytest.fixture
-def recipe(models, tmp_path):
+@pytest.fixture(scope="module")
+def recipe(models, tmp_path_factory):
     """Makes a recipe of the game."""
-    game = tmp_path / "walk.py"
+    game = tmp_path_factory.mktemp("game") / "walk.py"
     game.write_text(GAME)
     task = {"name": "game", "game": f"{game}:Walk", "max_turns": 3, "problems": 40}
 
@@ -100,6 +113,71 @@ def test_nodes_in_processes_of_their_own_play_each_others_episodes(recipe, tmp_p
         assert not any(each["unreadable"] for each in rounds)
 
 
+def test_on_a_network_one_that_is_killed_keeps_its_rounds_and_batches(recipe, tmp_path):
+    """No more: its partner goes on without it, so the rounds behind are others than in a run in
+    which nobody was killed."""
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "import time\n" + GAME.replace("self.left -= 1", "time.sleep(0.03)\n        self.left -= 1")
+    )
+    config = recipe("rounds=200", f"task.game={slow}:Walk", "swarm.kept_rounds=64")
+    sent = tmp_path / "run/small/sent"
+    with Swarm(config, tmp_path / "run", more=["--trust-code"], popen=Forked) as swarm:
+        swarm.start()
+        swarm.wait_until((sent / "000003.ptlk").exists, "its batch of round 3")
+        swarm.signal("small")
+        before = numbers(swarm.folder, "small")
+        rounds = len(before)
+        stored = {file: file.read_bytes() for file in sent.glob("*.ptlk")}
+        swarm.start("small", resume=True)
+        swarm.wait_until(lambda: swarm.round("small") > rounds, "it is back")
+        back = swarm.round("small")
+        swarm.wait_until(
+            lambda: any("small" in m["sources"] for m in swarm.metrics("large")[back:]),
+            "it is used",
+        )
+        assert {file: file.read_bytes() for file in stored} == stored
+        for name in NODES:
+            swarm.signal(name, signal.SIGINT)
+        assert swarm.wait() == dict.fromkeys(NODES, 130), swarm.logs()
+    assert numbers(swarm.folder, "small")[:rounds] == before
+
+
+def test_nodes_in_processes_of_their_own_that_are_all_killed_go_on_to_the_same_bits(
+    recipe, tmp_path, monkeypatch
+):
+    """All at one time: a node that hears of the other's end first would go on alone."""
+    started, each = [], tmp_path / "each"
+
+    def config(rounds):
+        return recipe(f"rounds={rounds}", "checkpoint_every=2", "swarm.gather_s=600")
+
+    def popen(*words, **options):
+        started.append(Forked(*words, **options))
+        return started[-1]
+
+    class Kills(Hears):
+        def round_done(self, node, report):
+            if report.round == 3:  # the other one may be killed while it learns from it
+                for number in (signal.SIGSTOP, signal.SIGKILL):
+                    for process in started:
+                        process.send_signal(number)
+
+    monkeypatch.setattr(
+        children, "subprocess", SimpleNamespace(**{**vars(FORKING), "Popen": popen})
+    )
+    # Too long to end by itself, however late the signal comes.
+    options = {"display": Kills(), "trust_code": True}
+    killed = run_local_swarm(config(1_000), each, resume=False, **options)
+    assert killed.codes == dict.fromkeys(NODES, -signal.SIGKILL)
+    rounds = max(len(lines(each, name)) for name in NODES) + 3
+    ended = run_local_swarm(config(rounds), each, resume=True, display=Hears(), trust_code=True)
+    assert ended.codes == dict.fromkeys(NODES, 0), ended.complaints
+    run(config(rounds), tmp_path / "one", trust_code=True)
+    for name in NODES:
+        assert left_by(each, name, rounds) == left_by(tmp_path / "one", name, rounds)
+
+
 def test_both_heard_and_paid_the_same_and_other_methods_can_be_tried_on_it(recipe, tmp_path):
     run(recipe(), tmp_path / "run", trust_code=True)
     small, large = (lines(tmp_path / "run", name, "completions") for name in NODES)
@@ -108,3 +186,56 @@ def test_both_heard_and_paid_the_same_and_other_methods_can_be_tried_on_it(recip
     rows = list(replay(plan, say=pytest.fail, trust_code=True))
     assert [row.method for row in rows] == ["nois"] * 3 + ["tis"] * 3
     assert all(-1 <= row.cosine <= 1 for row in rows)
+
+
+@pytest.mark.parametrize("grade", ["replay", "own"])
+def test_a_node_is_evaluated_by_the_grade_that_its_run_found(recipe, tmp_path, monkeypatch, grade):
+    folder, tasks, told = tmp_path / "run", [], []
+    run(recipe("rounds=1"), folder, trust_code=True)
+    (file,) = folder.rglob(ENVIRONMENT)
+    file.write_text(file.read_text().replace('"replay"', f'"{grade}"'))
+
+    def graded(task, kept, say):
+        grade_environment(task, kept, say)
+        tasks.append(task)
+
+    monkeypatch.setattr(compare, "grade_environment", graded)
+    for name in NODES:
+        few = ["evaluation.problems=3"]
+        asked = {"split": "validation", "samples": 2, "overrides": few, "trust_code": True}
+        request = EvaluationRequest(f"{folder / name}", **asked)
+        evaluate_models(request, progress=lambda *step: told.append(step))
+    assert {task.environment.grade for task in tasks} == {grade}
+    assert "plays" not in {kind for _, kind, _, _ in told}
+
+
+class Two(ProcessGroup):
+    """The first of two processes that are one node, of which the other hears nothing."""
+
+    def broadcast(self, *command):
+        pass
+
+
+def test_two_processes_of_one_node_are_refused_in_a_line_before_anything_is_written(
+    recipe, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(nodes, "process_group", lambda: nullcontext(Two(0, 2)))
+    words = r"\[node.large\] is 2 processes, .* environment together; start one process"
+    with pytest.raises(ConfigError, match=words) as error:
+        run(recipe(), tmp_path / "run", trust_code=True)
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.rglob("recipe.json"))
+
+
+def test_a_server_that_would_write_while_a_node_learns_is_refused_before_it_is_asked(
+    recipe, tmp_path
+):
+    """It is not there; whoever asked it would hear that."""
+    server = "node.small.engine={name='vllm',url='http://127.0.0.1:9',model='it',overlap=%s}"
+    words = r"\[node.small.engine\] overlap = true, but what plays in an environment .*; drop it"
+    with pytest.raises(ConfigError, match=words) as error:
+        run(recipe(server % "true"), tmp_path / "run", trust_code=True)
+    assert "\n" not in str(error.value)
+    with pytest.raises(RolloutError, match=r"127\.0\.0\.1:9"):
+        run(recipe(server % "false"), tmp_path / "run", trust_code=True)
+    assert not list(tmp_path.rglob("recipe.json"))

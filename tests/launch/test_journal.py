@@ -13,8 +13,9 @@ import tiny
 from displays import Listener
 from potluck.launch import journal as module
 from potluck.launch.in_process import join, run
-from potluck.launch.journal import STATUS, Journal
+from potluck.launch.journal import Journal
 from potluck.reports.events import Notice
+from potluck.reports.runs import STATUS
 from potluck.reports.status import FolderStatus
 
 ALONE = ("deadline_s=0.1", "swarm.listen=['tcp/127.0.0.1:0']")

@@ -465,6 +465,7 @@ ELSEWHERE = {
     *("node.engine.problem", "node.engine.solution", "node.engine.retries"),
     *("node.engine.budget_tokens", "node.engine.budget_usd"),
     *("node.engine.usd_per_million_prompt", "node.engine.usd_per_million_completion"),
+    *("node.engine.usd_per_million_train", "node.engine.tokenizer"),
 }
 """Options that tests of their own try, in this folder or in the room that reads them."""
 

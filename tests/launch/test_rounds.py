@@ -1,17 +1,21 @@
 """Which round a node does next, and what is told of it: others, time and disk are a test's."""
 
+from types import SimpleNamespace
+
 import pytest
 
 import tiny
 from launch.runs import Hears
-from potluck.exchange import ExchangeError, PeerStatus, Status
-from potluck.launch import in_process
+from potluck.config import as_config
+from potluck.exchange import ExchangeError, Status
+from potluck.launch import in_process, rounds
 from potluck.launch.in_process import join, run
-from potluck.launch.rounds import ALONE, ALONE_ROUNDS, Course
+from potluck.launch.rounds import ALONE, ALONE_ROUNDS, Course, LocalRounds
 from potluck.node.loop import Node
 from potluck.node.pace.together import Together
 from potluck.node.storage.record import Record
 from potluck.reports.events import PeerNews
+from potluck.reports.status import PeerLine
 
 ROUNDS, ROUND_S = 50, 2.0
 PACE = Together(None, "north", 1, 0.0, 0.0)
@@ -26,7 +30,7 @@ class Others:
     def status(self):
         rounds = sorted(round or 0 for round in self.newest.values()) if self.live else []
         heard = {"live": self.live, "heard_s": 1.0}
-        peers = {n: PeerStatus(**heard, newest_round=at) for n, at in self.newest.items()}
+        peers = {n: PeerLine(**heard, newest_round=at) for n, at in self.newest.items()}
         return Status(peers, rounds[(len(rounds) - 1) // 2] if rounds else 0)
 
 
@@ -249,7 +253,7 @@ def test_rounds_begun_before_a_crash_come_first_and_do_not_bound_the_way_to_the_
 def test_nodes_of_one_process_write_no_times(tmp_path):
     class Together(Others):
         def status(self):
-            return Status({n: PeerStatus(True, None, newest_round=0) for n in self.newest})
+            return Status({n: PeerLine(live=True, newest_round=0) for n in self.newest})
 
     life = Life(tmp_path, Together(south=0))
     life.step(0)
@@ -301,3 +305,43 @@ def test_a_resumed_node_that_is_alone_knows_how_long_rounds_with_others_were(tmp
     course = Course(node, ROUNDS, Hears())
     assert course.add_round(3, {"write": 1.5}, alone=True) == 3.5
     assert (course.alone, course.add_round(4, {"write": 1.5})) == (1, 0.0)
+
+
+class Readers:
+    """Stands for an exchange: who is there at each look, in turn, the last ones for good."""
+
+    def __init__(self, *there):
+        self.there, self.looks = [*there], 0
+
+    def status(self):
+        self.looks += 1
+        now = self.there[0] if len(self.there) == 1 else self.there.pop(0)
+        return Status({name: PeerLine(live=True, heard_s=1.0) for name in now}, 0)
+
+
+@pytest.mark.parametrize(
+    ("there", "looks"),
+    [
+        ([()], 1),
+        ([("north", "south")] * 3 + [("south",)] * 2 + [()], 6),
+        ([("teacher",)], 1),  # it waits for this one, too
+        ([("stranger",)] * 2 + [()], 3),
+        ([("north",)], 10),
+    ],
+)
+def test_an_author_stays_until_those_who_learn_have_gone(monkeypatch, there, looks):
+    now_s = [0.0]
+    monkeypatch.setattr(rounds, "STAY_S", 10 * rounds.PAUSE_S - 0.01)
+    monkeypatch.setattr(rounds.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(rounds.time, "sleep", lambda s: now_s.append(now_s.pop() + s))
+    writes = {"engine": {"name": "file", "path": "texts.jsonl"}}
+    models = {"north": {"model": "digits-small"}, "south": {"model": "digits-small"}}
+    config = as_config({"name": "r", "node": models | {"author": writes, "teacher": writes}})
+    exchange = Readers(*there)
+    author = SimpleNamespace(name="author", exchange=exchange)
+    ignore = lambda *step: None  # noqa: E731
+    LocalRounds(config, None, [], [author], None, ignore, lambda: False)._stay()
+    assert exchange.looks == looks
+    exchange.looks = 0
+    LocalRounds(config, None, [], [author], None, ignore, lambda: True)._stay()
+    assert exchange.looks == 0

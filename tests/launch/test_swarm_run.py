@@ -11,7 +11,7 @@ import torch
 import tiny
 from faults.swarm import Swarm
 from forked import FORKING, Forked
-from launch.runs import Hears, lines
+from launch.runs import Hears, left_by
 from potluck import STARTING_RECIPE
 from potluck.exchange import batches_of
 from potluck.launch import children
@@ -48,18 +48,6 @@ class Follows(Hears):
 
     def evaluated(self, node, evaluation):
         self.evaluations.append(node)
-
-
-def left_by(folder, name, rounds):
-    """Numbers, completions, weights and card, seconds and bytes of the seal aside."""
-    aside = ("seconds", "sent_bytes", "sent_bytes_per_token", "received_bytes", "size_bytes")
-    place = checkpoint.checkpoint_folder(folder / name, rounds)
-    return (
-        [{k: v for k, v in line.items() if k not in aside} for line in lines(folder, name)],
-        (folder / name / "completions.jsonl").read_text(),
-        (place / "model.safetensors").read_bytes(),
-        (place / "README.md").read_text(),
-    )
 
 
 def start_with(monkeypatch, popen):

@@ -12,9 +12,9 @@ from tokenizers import AddedToken
 import dialects
 import tiny
 import unlike
-from potluck.episode import Observation, ToolCall, Turn, text_of
+from potluck.episode import ToolCall, Turn, text_of
 from potluck.model import ModelError
-from potluck.types import Completion, Problem
+from potluck.types import Completion, Observation, Problem
 
 CASES = int(os.environ.get("POTLUCK_TURNS", "150"))
 """Turns of each model; 10,000 take a minute or two."""

@@ -3,12 +3,13 @@
 import pytest
 
 from potluck.exchange import ExchangeError, Received, Round
-from potluck.exchange.base import PeerStatus, Status, Traffic
+from potluck.exchange.base import Status, Traffic
 from potluck.node import participant
 from potluck.node.author import Author
 from potluck.node.pace.together import Together
 from potluck.node.participant import OpenRound, Participant, Spent
 from potluck.node.storage.record import Record
+from potluck.reports.status import PeerLine
 from potluck.rollout.texts.base import Cost, Written
 
 
@@ -20,7 +21,7 @@ class Room:
 
     def status(self):
         self.looks += 1
-        return Status({"north": PeerStatus(live=self.looks >= self.comes_at)})
+        return Status({"north": PeerLine(live=self.looks >= self.comes_at)})
 
     def send(self, round, batch):
         self.sent.append((round, self.looks))

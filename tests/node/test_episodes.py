@@ -13,7 +13,7 @@ from episodes import Here, Walk
 from node.test_trust import learner_of
 from nouns import completion
 from potluck.config import SamplingConfig
-from potluck.episode import EnvironmentFailed, Turn, acted, digest_of, text_of
+from potluck.episode import EnvironmentFailed, Turn, acted, digest_of, text_of, transcript, turns_in
 from potluck.exchange import Round
 from potluck.node import episodes as reading
 from potluck.node.episodes import BY_REPLAY, NotReplayed, Replays
@@ -199,7 +199,7 @@ def test_an_author_of_slow_episodes_has_its_time_and_nobody_elses(monkeypatch):
     now_s = [0.0]
 
     class Slow(Here):
-        def replay(self, problem, turns, observed=b""):
+        def replay(self, problem, turns, written=None):
             now_s[0] += 11.0
             if len(turns) == 1:
                 raise EnvironmentFailed("it hung")
@@ -221,7 +221,7 @@ def test_an_author_of_slow_episodes_has_its_time_and_nobody_elses(monkeypatch):
 
 
 class WithCalls(Here):
-    def replay(self, problem, turns, observed=b""):
+    def replay(self, problem, turns, written=None):
         calls = sum(len(turn.content) for turn in turns)
         return replace(super().replay(problem, turns), calls=calls, errors=turns[0].content == "ab")
 
@@ -240,7 +240,7 @@ def test_each_figure_of_an_authors_episodes_is_what_a_plain_loop_finds():
               ("east", "other end"): 7}  # fmt: skip
     selection = Selection((), 0, unread, 0, 0, 0, 0)
     made = 0, "north", groups, update, {}, selection, Round(())
-    sources = report_of(*made, replays=replays).sources
+    sources = report_of(*made).sources
 
     def told(author):
         names = "turns_mean", "calls_mean", "call_error_share", "cut_share", "replay_refused_share"
@@ -251,8 +251,9 @@ def test_each_figure_of_an_authors_episodes_is_what_a_plain_loop_finds():
     assert told("north") == [1.5, 2.0, 0.0, 0.0, 0.0]
     assert {*sources} == {"north", "south"}
     assert {*BY_REPLAY} < {*get_args(NotReplayed)}
+    groups[0] = replace(groups[0], rows=tuple(replace(row, episode=None) for row in rows))
     sources = report_of(*made).sources
     assert told("south") == [None] * 5
-    assert replays.transcript(rows[2].completion)[:2] == [
+    assert transcript(turns_in(rows[2].completion.text), rows[2].episode)[:2] == [
         {"role": "assistant", "content": "ab"}, {"role": "user", "content": "ab+1ab+1ab+1"},
     ]  # fmt: skip

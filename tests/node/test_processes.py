@@ -313,6 +313,6 @@ def test_an_environment_that_leads_nowhere_is_one_line(monkeypatch):
 )
 def test_what_several_processes_cannot_do_is_refused_by_name(key, value, words):
     tree = {"name": "x", "node": {"one": {"model": "builtin:digits-small", key: value}}}
-    require_processes(from_tree(tree), SINGLE_PROCESS)
+    require_processes(from_tree(tree), SINGLE_PROCESS, task=None)
     with pytest.raises(ConfigError, match=rf"\[node.one.*{words}"):
-        require_processes(from_tree(tree), ProcessGroup(0, 3))
+        require_processes(from_tree(tree), ProcessGroup(0, 3), task=None)

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from episodes import Here, Walk
-from potluck.episode import Observation, Turn, digest_of, turns_in
+from potluck.episode import Turn, digest_of, turns_in
 from potluck.rollout.base import RolloutRequest
 from potluck.rollout.texts.base import Cost, TextSettings
 from potluck.rollout.texts.episodes import BYTES_COUNTED, TOKENS_OF_TOOLS
 from potluck.rollout.texts.messages import messages_of, turn_in
 from potluck.rollout.texts.openai import TOKENS_AROUND
 from potluck.rollout.texts.options import OpenAIOptions
-from potluck.types import Problem, Sampling
+from potluck.types import Observation, Problem, Sampling
 from stand_in_chat import StandInChat, stand_in_chat
 
 TOOLS = json.dumps([{"type": "function", "function": {"name": "add", "parameters": {}}}])

@@ -881,6 +881,27 @@ def test_an_episode_is_a_chain_of_requests_whose_prompts_are_all_that_was_read_a
     assert {body["n"] for body in asked} == {1}
 
 
+class OnceTwoWait:
+    """An event of a problem, for ``Here.holds``: it comes when two of its episodes wait for it."""
+
+    def __init__(self, environment):
+        self.environment, self.looks, self.most = environment, 0, 0
+
+    def wait(self, seconds):
+        self.looks += 1
+        self.most = max(self.most, len(self.environment.opened[-1].waiting))
+        time.sleep(0.001)
+        return self.most > 1 or self.looks > 2000
+
+
+def test_episodes_of_a_problem_that_end_at_one_look_are_taken_once(player_of):
+    environment = Here(max_turns=1)
+    environment.holds[PROBLEMS[0].id] = event = OnceTwoWait(environment)
+    written = write(player_of(environment), requests=[RolloutRequest(PROBLEMS[0], 2)])
+    assert [c.index for c in written] == [0, 1]
+    assert event.most > 1
+
+
 def test_both_engines_play_the_same_where_nothing_is_left_to_chance(player_of):
     engine = player_of(Here())
     limits = {"max_new_tokens": 24, "max_total_tokens": 60}

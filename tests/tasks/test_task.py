@@ -10,7 +10,7 @@ from nouns import completion
 from potluck.tasks import Split, TaskError
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
 from potluck.tasks.base import WithOutOfDistribution
-from potluck.tasks.games.calculator import Chains
+from potluck.tasks.games.calculator import CalculatorOptions, Chains
 from potluck.tasks.gsm8k import Gsm8kOptions
 from potluck.tasks.rewards import CustomRewards, HashReward, Reward
 from potluck.tasks.table import JsonlOptions, Table
@@ -40,7 +40,7 @@ MAKERS = {
     "chain, one sign each": lambda path: ChainOptions(
         other_terms=6, signs="alike", other_signs="-"
     ).make(),
-    "calculator, without turns": lambda path: Chains(3, 4, 50),
+    "calculator, without turns": lambda path: Chains(CalculatorOptions(train_problems=50)),
     "gsm8k": lambda path: Gsm8kOptions(path=path).make(),
     "gsm8k, as the paper": lambda path: Gsm8kOptions(path=path, validation="test").make(),
     "gsm8k, another prompt": lambda path: Gsm8kOptions(

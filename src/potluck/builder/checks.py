@@ -10,7 +10,7 @@ import torch
 
 from potluck.builder.exchange import make_agenda, members_of, trusts_of
 from potluck.config import ConfigError, RunConfig
-from potluck.model import LanguageModel, ModelError
+from potluck.model import ModelError, Reader
 from potluck.model.loading import (
     fingerprint,
     load_config,
@@ -24,6 +24,7 @@ from potluck.model.prompt import prompt_ids, special_ids
 from potluck.node.learning.group import ProcessGroup
 from potluck.objective.methods import method_of, reads_author_logp
 from potluck.rollout.base import completion_budget
+from potluck.rollout.options import VllmOptions
 from potluck.tasks import Task
 from potluck.tasks.base import Shortened, environment_of
 from potluck.types import Problem
@@ -34,7 +35,7 @@ LONGEST = 200
 
 def require_devices(config: RunConfig) -> None:
     """Raise ModelError unless every node's device and weights are here, as far as one can see."""
-    for name, node in config.learners.items():
+    for name, node in config.trained_here.items():
         require_device(node.device, name)
         require_weights(node.model)
 
@@ -43,7 +44,7 @@ def require_tokenizers(config: RunConfig) -> None:
     """Raise ModelError unless all nodes share a tokenizer, or read texts and no claims about ids;
     or if one lacks the stop tokens named, or they are text to it where texts are read: a text that
     comes without its end would be read with it, and graded so."""
-    tokenizers = {name: load_tokenizer(node.model) for name, node in config.learners.items()}
+    tokenizers = {name: load_tokenizer(node.reads) for name, node in config.learners.items()}
     prints = {name: fingerprint(tokenizer) for name, tokenizer in tokenizers.items()}
     reads_texts = len({*prints.values()}) > 1 or config.learners.keys() != config.node.keys()
     for name, tokenizer in tokenizers.items():
@@ -73,7 +74,7 @@ def notes_on_tokenizers(config: RunConfig) -> list[str]:
     """Write a line that says which nodes read each other's texts and not ids, if any."""
     groups: dict[str, list[str]] = {}
     for name, node in config.learners.items():
-        groups.setdefault(fingerprint(load_tokenizer(node.model)), []).append(name)
+        groups.setdefault(fingerprint(load_tokenizer(node.reads)), []).append(name)
     if len(groups) < 2:
         return []
     of = " | ".join(", ".join(names) for names in groups.values())
@@ -85,7 +86,7 @@ def sends_text(config: RunConfig, *, all_here: bool) -> bool:
     machine, so that their tokenizers can be compared."""
     if config.swarm.text != "auto":
         return config.swarm.text == "always"
-    models = {node.model for node in config.learners.values()}
+    models = {node.reads for node in config.learners.values()}
     if all_here:
         return len({fingerprint(load_tokenizer(model)) for model in models}) > 1
     return len(models) > 1 or config.swarm.open
@@ -100,7 +101,7 @@ def require_one_prompt(config: RunConfig, task: Task) -> None:
     problem = task.problem(task.ids("train")[0])
     if sends_text(config, all_here=True):
         return
-    models = {name: node.model for name, node in config.learners.items()}
+    models = {name: node.reads for name, node in config.learners.items()}
     prompts = {name: prompt_ids(load_tokenizer(models[name]), problem) for name in models}
     for one, other in pairwise(prompts):
         if not np.array_equal(prompts[one], prompts[other]):
@@ -137,7 +138,7 @@ def require_completion_budget(config: RunConfig, task: Task) -> list[int]:
     asked += task.ids("validation")[: wanted.problems]
     asked += task.ids("out-of-distribution")[: wanted.out_of_distribution]
     lengths = []
-    for model in dict.fromkeys(node.model for node in config.learners.values()):
+    for model in dict.fromkeys(node.reads for node in config.learners.values()):
         tokenizer, limit = load_tokenizer(model), _positions(model, sampling.max_total_tokens)
         for problem in map(task.problem, asked):
             prompt_P = prompt_ids(tokenizer, problem)
@@ -153,7 +154,7 @@ def require_servers(config: RunConfig, *, longest_prompt: int) -> None:
     asked = config.evaluation.max_new_tokens
     longest = max(config.sampling.max_total_tokens, asked and longest_prompt + asked)
     for node in config.node.values():
-        most = _positions(node.model, longest) if node.model else longest
+        most = _positions(node.reads, longest) if node.model else longest
         node.engine.require_ready(adapter=node.lora is not None, longest=most)
 
 
@@ -163,7 +164,7 @@ def _positions(model: str, wanted: int) -> int:
     return min(wanted, getattr(shape, "max_position_embeddings", None) or wanted)
 
 
-def require_one_stop(policies: Mapping[str, LanguageModel]) -> None:
+def require_one_stop(policies: Mapping[str, Reader]) -> None:
     """Raise ModelError unless the same tokens end a completion on every node that is to read the
     ids of others: each looks up, and does not believe, whether a peer's completion is finished, as
     that decides what it earns. Behind a text each node puts a stop token of its own."""
@@ -176,7 +177,7 @@ def require_one_stop(policies: Mapping[str, LanguageModel]) -> None:
             )
 
 
-def require_turns(policies: Mapping[str, LanguageModel], task: Task) -> None:
+def require_turns(policies: Mapping[str, Reader], task: Task) -> None:
     """Raise ModelError unless every model can take turns with the task's environment, if it has
     one."""
     problem = task.problem(task.ids("train")[0])
@@ -184,11 +185,26 @@ def require_turns(policies: Mapping[str, LanguageModel], task: Task) -> None:
         policy.require_turns(problem)
 
 
-def require_processes(config: RunConfig, processes: ProcessGroup) -> None:
+def require_playing(config: RunConfig, task: Task) -> None:
+    """Raise ConfigError where an engine cannot play in the task's environment, if it has one."""
+    for name, node in config.learners.items() if environment_of(task) else ():
+        if isinstance(node.engine, VllmOptions) and node.engine.overlap:
+            raise ConfigError(
+                f"[node.{name}.engine] overlap = true, but what plays in an environment cannot be "
+                f"begun while the node learns; drop it"
+            )
+
+
+def require_processes(config: RunConfig, processes: ProcessGroup, task: Task) -> None:
     """Raise ConfigError unless several processes, where there are, can be each node."""
     if processes.size == 1:
         return
     for name, node in config.learners.items():
+        if environment_of(task):
+            raise ConfigError(
+                f"[node.{name}] is {processes.size} processes, which cannot play in the task's "
+                f"environment together; start one process"
+            )
         if node.optimizer == "adamw-8bit":
             raise ConfigError(
                 f"[node.{name}] optimizer 'adamw-8bit' keeps its moments in one process, but there "
@@ -208,7 +224,7 @@ def require_processes(config: RunConfig, processes: ProcessGroup) -> None:
 
 def notes_on_devices(config: RunConfig) -> list[str]:
     """Write a line where a node takes the CPU though one may expect a GPU."""
-    names = [name for name, node in config.learners.items() if node.device == "auto"]
+    names = [name for name, node in config.trained_here.items() if node.device == "auto"]
     if not names or not (what := unused_accelerator()):
         return []
     return [
@@ -232,6 +248,26 @@ def require_baseline(config: RunConfig, folder: Path, here: Collection[str]) -> 
                 f"{config.group_size} completions of a problem, and one has nothing to be compared "
                 f"with; set plan = 'vertical', raise group_size, name them in a [swarm] roster, or "
                 f"set [objective] trust = 'everybody'"
+            )
+
+
+def require_served(
+    config: RunConfig, folder: Path, here: Collection[str], task: Task | None
+) -> None:
+    """Raise ConfigError for what a server that trains a node of this process cannot do."""
+    for name in here if task else ():
+        if not config.node[name].engine.trains:
+            continue
+        trusts = trusts_of(config, folder, name, here)
+        if others := [each for each in members_of(config) if not trusts(each)]:
+            raise ConfigError(
+                f"{name!r} learns behind a server, which cannot bound what {others[0]!r} does to "
+                f"it, and does not trust it: name it in a [swarm] roster, or set [objective] trust "
+                f"= 'everybody' among friends"
+            )
+        if task and environment_of(task):
+            raise ConfigError(
+                f"{name!r} writes behind a server, which plays no episodes; drop its table engine"
             )
 
 

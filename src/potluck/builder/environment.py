@@ -40,6 +40,12 @@ def grade(task: EnvironmentTask, kept: Path | None, say: Callable[[str], None]) 
         environment.check(task.ids("train")[:MOST_ROWS])
 
 
+def kept_in(run: Path) -> Path | None:
+    """Find the folder of a run, its own or a node's, that remembers the grade; None: none does."""
+    files = run / ENVIRONMENT, *sorted(run.glob(f"*/{ENVIRONMENT}"))
+    return next((file.parent for file in files if file.is_file()), None)
+
+
 def keep_grade(task: Task, folder: Path) -> None:
     """Keep what was found of the task's environment, if there was anything to find."""
     environment = environment_of(task)
@@ -54,7 +60,13 @@ def notes_on_environment(task: Task) -> list[str]:
     if not (isinstance(environment, HostedEnvironment) and (found := environment.found)):
         return []
     why = f": {found.why[0]}" if found.grade == "own" else ""
-    return [f"environment {_shown(environment)}: {found}{why}", *found.warnings]
+    notes = [f"environment {_shown(environment)}: {found}{why}", *found.warnings]
+    if environment.has_network and environment.grade != "own":
+        notes.append(
+            f"environment {_shown(environment)}: this system lets no process leave the network, so "
+            f"what peers write is played where a network can be reached"
+        )
+    return notes
 
 
 def _shown(environment: HostedEnvironment) -> str:

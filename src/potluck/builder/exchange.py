@@ -39,7 +39,7 @@ from potluck.exchange.wire.message import (
     NO_TOKENIZER,
     PROMPT_DIGEST_BYTES,
 )
-from potluck.model import LanguageModel
+from potluck.model import Reader
 from potluck.model.loading import load_tokenizer
 from potluck.model.prompt import prompt_ids
 from potluck.node.storage.record import REMEMBERED, Record
@@ -58,7 +58,6 @@ def members_of(config: RunConfig) -> list[str]:
 
 
 def make_agenda(config: RunConfig, task: Task) -> Agenda:
-    """Make the agenda of all rounds from the recipe and the task's problems."""
     return Agenda(
         ids=task.ids("train"),
         weights={name: config.node[name].weight for name in members_of(config)},
@@ -72,7 +71,7 @@ def make_agenda(config: RunConfig, task: Task) -> Agenda:
 
 
 def agreements_of(
-    config: RunConfig, task: Task, policies: Mapping[str, LanguageModel | None]
+    config: RunConfig, task: Task, policies: Mapping[str, Reader | None]
 ) -> dict[str, Agreement]:
     """State the terms on which each node of this process takes part; ``policies`` has None for one
     that only writes."""
@@ -86,7 +85,7 @@ def agreements_of(
             node=name,
             provenance=Provenance(_short(model), tokenizer, agreed, config.sampling.drawing),
             limits=_limits(config, policy),
-            prompt_digest=_by_problem(task, _prompt_of(config.node[name].model)),
+            prompt_digest=_by_problem(task, _prompt_of(config.node[name].reads)),
             question_digest=question_digest,
         )
     return agreements
@@ -110,7 +109,7 @@ def _short(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()[:FINGERPRINT_BYTES]
 
 
-def _limits(config: RunConfig, policy: LanguageModel | None) -> Limits:
+def _limits(config: RunConfig, policy: Reader | None) -> Limits:
     """Bound what any one node may write in a round."""
     swarm = config.swarm
     problems = max(config.problems_per_round, swarm.stranger_problems if swarm.open else 0)
@@ -172,10 +171,8 @@ def open_exchange(
     watches_status: bool = False,
 ) -> Iterator[Exchange]:
     """Connect the node to the others; what the recipe leaves out (roster, addresses, key) comes
-    from files that ``potluck run`` has prepared in the run's folder.
-
-    Raises:
-        ExchangeError: it cannot be opened: an address in use, a key or certificate not readable.
+    from files that ``potluck run`` has prepared in the run's folder. Raise as
+    ``Transport.open_exchange``; and IdentityError for a key that is another's, or cannot be read.
     """
     swarm, here = config.swarm, folder / LOCAL_SWARM
     members, roster = frozenset(members_of(config)), swarm_roster(config, folder)
@@ -243,12 +240,8 @@ def partners_of(config: RunConfig, name: str) -> Partners:
 
 
 def swarm_roster(config: RunConfig, folder: Path) -> dict[str, bytes]:
-    """Read public keys by name, from the recipe's file or that of the nodes of this machine.
-
-    Raises:
-        ConfigError: a member of the roster is no node of the recipe, so no plan counts on it.
-        IdentityError: the file cannot be read.
-    """
+    """Read public keys by name, from the recipe's file or that of the nodes of this machine. Raise
+    ConfigError for a member without a key in it, IdentityError if it cannot be read."""
     place = Path(config.swarm.roster or folder / LOCAL_SWARM / "roster.toml")
     if not (config.swarm.roster or place.is_file()):
         return {}

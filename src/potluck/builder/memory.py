@@ -1,15 +1,10 @@
 """The memory that nodes need on a device, from the shapes of their models, and GPUs that hold it.
 
 A node holds its *state* all the time and, one after the other, what it needs to *write*, to
-*learn* and to be *evaluated*; between them memory is given back. So its peak is
-
-    state + max(writing, learning, evaluating)
-
-and nodes that share a device need the sum of their peaks; in one process, where they take turns,
-the sum of their states and the largest of their phases. ``docs/memory.md`` derives the formulas
-for a Llama or Qwen, with completions as long as they may be, and holds them against measured
-peaks. Not counted: memory that the allocator cannot use between tensors, and attention without
-a fast kernel (float32 with grouped heads).
+*learn* and to be *evaluated*; between them memory is given back. ``docs/memory.md`` has the
+formulas, for a Llama or Qwen, with completions as long as they may be, and holds them against
+measured peaks. Not counted: memory that the allocator cannot use between tensors, and attention
+without a fast kernel (float32 with grouped heads).
 """
 
 from collections.abc import Sequence
@@ -217,15 +212,6 @@ def _layer(node: NodeConfig, shape: Shape, longest: int) -> tuple[int, int, int]
     passing = max(3 * each * wide, scores)
     weight = 0 if node.lora else (4 + (2 if each == 2 else 0)) * hidden * wide
     return kept, passing, weight
-
-
-def by_device(config: RunConfig, *, gpu: bool) -> dict[str, list[str]]:
-    """Group the names of the nodes by device, under the name that it really has."""
-    real = {"auto": "cuda:0" if gpu else "cpu", "cuda": "cuda:0"}
-    devices: dict[str, list[str]] = {}
-    for name, node in config.learners.items():
-        devices.setdefault(real.get(node.device, node.device), []).append(name)
-    return devices
 
 
 def bytes_together(nodes: Sequence[Memory], *, apart: bool, overhead: int = CUDA_BYTES) -> int:

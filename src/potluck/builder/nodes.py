@@ -11,18 +11,15 @@ from potluck.builder.objective import load_loss, load_weight
 from potluck.config import LoraConfig, NodeConfig, RunConfig
 from potluck.exchange import Exchange
 from potluck.files import derived_seed
-from potluck.model import LanguageModel, LearningRate, ModelError, make_optimizer
+from potluck.model import LanguageModel, LearningRate, ModelError, Reader, make_optimizer
 from potluck.model.loading import base_of, locate
 from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
 from potluck.node.author import Author
-from potluck.node.learning.group import (
-    SINGLE_PROCESS,
-    ProcessGroup,
-    ProcessGroupError,
-    device_of,
-)
+from potluck.node.learning.base import Learning
+from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup, device_of
 from potluck.node.learning.learner import Learner
+from potluck.node.learning.remote import ADAM, RemoteLearner
 from potluck.node.learning.workers import DistributedEngine
 from potluck.node.loop import Node
 from potluck.node.pace.attendance import PATIENCE, Attendance
@@ -37,6 +34,10 @@ from potluck.objective.habit import HabitTest
 from potluck.rollout.base import Engine
 from potluck.rollout.options import EngineSettings, TextOptions, ignore
 from potluck.rollout.texts.base import TextSettings
+from potluck.rollout.texts.books import Books
+from potluck.rollout.tinker.engine import TinkerEngine
+from potluck.rollout.tinker.options import TinkerOptions
+from potluck.rollout.tinker.session import TinkerSession
 from potluck.schedule import Agenda
 from potluck.tasks import Task
 from potluck.tasks.base import environment_of
@@ -50,15 +51,18 @@ def make_learners(
     processes: ProcessGroup = SINGLE_PROCESS,
     *,
     trust_code: bool = False,
-) -> dict[str, Learner]:
+) -> dict[str, Learning]:
     """Make every node's learner, after ``first`` rounds. A collective: every process calls it, and
     raises the PotluckError of any."""
     processes.broadcast("begin", first)
-    learners, error = {}, None
+    learners, error = dict[str, Learning](), None
     try:
         for name in config.learners:
-            made = config, name, folder / name, first, processes
-            learners[name] = make_learner(*made, trust_code=trust_code)
+            made = config, name, folder / name, first
+            if config.node[name].engine.trains:
+                learners[name] = make_remote(*made, trust_code=trust_code)
+            else:
+                learners[name] = make_learner(*made, processes, trust_code=trust_code)
     except PotluckError as caught:
         error = caught
     for trouble in processes.all_gather(error):
@@ -123,6 +127,33 @@ def make_learner(
     )
 
 
+def make_remote(
+    config: RunConfig, name: str, folder: Path, first: int, *, trust_code: bool = False
+) -> RemoteLearner:
+    """Make a learner whose weights a server has, after ``first`` rounds; raise RolloutError if it
+    cannot have them."""
+    node, sampling = config.node[name], config.sampling
+    assert isinstance(node.engine, TinkerOptions)
+    assert node.lora
+    saved = checkpoint.served(checkpoint.checkpoint_folder(folder, first)) if first else {}
+    session = TinkerSession(node.engine, name, node.model, Books(folder, ignore))
+    seed = derived_seed(f"{config.seed}/{name}/adapter") >> 32
+    session.open(node.lora.r, seed, saved.get("state", ""))
+    schedule = node.learning_rate, node.lr_schedule, node.warmup_updates, config.rounds
+    return RemoteLearner(
+        name,
+        Reader.of(node.reads, stop=sampling.stop),
+        session,
+        config.objective,
+        LearningRate(*schedule),
+        dict(zip(ADAM, (*node.adam_betas, node.gradient_clip_norm), strict=True)),
+        rows=config.problems_per_round * config.group_size,
+        longest=sampling.max_new_tokens,
+        loss=load_loss(config, trust_code=trust_code),
+        weight=load_weight(config, trust_code=trust_code),
+    )
+
+
 def _loader(config: RunConfig, node: NodeConfig, *, several: bool) -> Callable[..., LanguageModel]:
     return partial(
         LanguageModel.load,
@@ -172,7 +203,7 @@ def make_nodes(
     config: RunConfig,
     folder: Path,
     task: Task,
-    learners: Mapping[str, Learner],
+    learners: Mapping[str, Learning],
     exchanges: Mapping[str, Exchange],
     progress: NodeProgress,
     *,
@@ -273,9 +304,9 @@ def make_authors(
 
 
 def _engine(
-    config: RunConfig, learner: Learner, folder: Path, task: Task, notify: Callable[[str], None]
+    config: RunConfig, learner: Learning, folder: Path, task: Task, notify: Callable[[str], None]
 ) -> Engine:
-    node, policy, environment = config.node[learner.name], learner.policy, environment_of(task)
+    node, environment = config.node[learner.name], environment_of(task)
     settings = EngineSettings(
         node=learner.name,
         folder=folder,
@@ -287,11 +318,11 @@ def _engine(
         environment=environment,
         notify=notify if environment else ignore,  # several processes hand settings on
     )
-    if isinstance(policy, ShardedModel):
-        if environment:
-            raise ProcessGroupError(
-                f"[node.{learner.name}] has several processes, which play no episodes; start one"
-            )
+    if isinstance(learner, RemoteLearner):
+        most = settings.max_new_tokens, settings.max_total_tokens
+        return TinkerEngine(learner.policy, learner.session, *most)
+    assert isinstance(learner, Learner)
+    if isinstance(policy := learner.policy, ShardedModel):
         return DistributedEngine(learner.processes, policy, node.engine, settings)
     assert not isinstance(node.engine, TextOptions), "a learner writes with weights of its own"
     return node.engine.build(policy, settings)

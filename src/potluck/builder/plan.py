@@ -28,6 +28,7 @@ from potluck.config import AnyRecipe, RunConfig, as_config
 from potluck.config.control import controls_of
 from potluck.model.shape import Shape
 from potluck.objective.methods import method_of
+from potluck.rollout.tinker.options import TinkerOptions
 from potluck.tasks import Split
 
 WIRE_BYTES = {"exact": 5.0, "compact": 2.6, "raw": 8.1}
@@ -82,12 +83,12 @@ def plan_cost(config: AnyRecipe, *, trust_code: bool = False, gpu: str = "") -> 
     absent = absences(config)
     if config.task.code and not trust_code:
         absent[OWN_TASK] = "the problems: what begins them is code, which runs with --trust-code"
-    shapes = {n: planned_shape(node.model, absent) for n, node in config.learners.items()}
+    shapes = {n: planned_shape(node.reads, absent) for n, node in config.learners.items()}
     place = tuple(config.node), Path("runs") / config.name
     inspection = prepare(plain, *place, trust_code=trust_code, devices=not gpu, absent=absent)
     on_gpu = bool(gpu) or torch.cuda.is_available()
     prompts = inspection.prompts
-    memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in config.learners}
+    memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in config.trained_here}
     tokens = {n: _tokens_of(config, n, shapes[n], prompts.mean) for n in config.learners}
     return CostPlan(inspection, shapes, memory, tokens, on_gpu)
 
@@ -126,6 +127,7 @@ def check(
         *map(Text, _device_lines(config, plan, gib=gib, apart=not one_process)),
         Text(),
         _token_table(plan),
+        *map(Text, _money_lines(config, plan)),
         *map(Text, control_lines(config)),
         *(Text("\nnot looked at:") for _ in unseen[:1]),
         *unseen,
@@ -187,7 +189,9 @@ def _table(title: str, *columns: str) -> Table:
 def _device_lines(config: RunConfig, plan: CostPlan, *, gib: float, apart: bool) -> Iterator[str]:
     """Yield a line on each device, under the name that it really has."""
     real = {"auto": "cuda:0" if plan.on_gpu else "cpu", "cuda": "cuda:0"}
-    devices = {name: real.get(node.device, node.device) for name, node in config.learners.items()}
+    devices = {
+        name: real.get(node.device, node.device) for name, node in config.trained_here.items()
+    }
     for device in dict.fromkeys(devices.values()):
         names = [name for name in devices if devices[name] == device]
         memories, overhead = [plan.memory[name] for name in names], CUDA_BYTES * plan.on_gpu
@@ -205,6 +209,20 @@ def _token_table(plan: CostPlan) -> Table:
         sent = f"{each.sent_bytes / 1e6:,.2f} MB" if len(plan.tokens) > 1 else "-"
         table.add_row(Text(name), *counts, sent)
     return table
+
+
+def _money_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
+    """Yield what each server that trains a node may cost, by the recipe's prices."""
+    for name, each in plan.tokens.items():
+        if isinstance(engine := config.node[name].engine, TinkerOptions):
+            prompts = round(each.completions * plan.inspection.prompts.mean)
+            read = engine.training_cost(2 * each.read)
+            usd = (engine.budget.cost(prompts, each.written) + read).usd
+            yield (
+                f"{name}: its server reads {prompts:,} tokens of prompts and writes "
+                f"{each.written:,}, reads {each.read:,} and trains on as many: at most {usd:.4f} "
+                f"USD a round, {usd * config.end:,.2f} in {config.end}, evaluations apart"
+            )
 
 
 def control_lines(config: RunConfig) -> Iterator[str]:

@@ -36,7 +36,7 @@ OWN_TASK, OTHER_TASK = "[task]", "[out_of_distribution]"
 def pinned(config: RunConfig) -> RunConfig:
     """Name the newest checkpoint where a model is a node of another run, so that a resume starts
     from the same one; raise ModelError where there is none."""
-    models = {name: checkpoint.newest(node.model) for name, node in config.learners.items()}
+    models = {name: checkpoint.newest(node.model) for name, node in config.trained_here.items()}
     nodes = {name: replace(config.node[name], model=model) for name, model in models.items()}
     return replace(config, node={**config.node, **nodes})
 
@@ -83,7 +83,7 @@ def prepare(
     require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
     mine = replace(config, node={name: config.node[name] for name in names})
     seen = config if all_here else mine
-    models = [node.model for node in seen.learners.values()]
+    models = [node.reads for node in seen.learners.values()]
     known, unseen = not {*models} & absent.keys(), [*absent.values()]
     task, prompts = None, TYPICAL_PROMPTS
     if OWN_TASK not in absent:
@@ -98,10 +98,12 @@ def prepare(
     if devices:
         checks.require_devices(seen)
     checks.require_baseline(config, folder, names)
+    checks.require_served(config, folder, names, task)
     if task and known:
         task = checks.without_long_prompts(config, task, models)
     if task:
         require_problems(config, task)
+        checks.require_playing(mine, task)
     if task and known:
         checks.require_one_prompt(seen, task)
         lengths = checks.require_completion_budget(mine, task) or [0]  # an author has no prompts
@@ -122,7 +124,7 @@ def absences(config: RunConfig) -> dict[str, str]:
     """Name the models and tables that are not at hand, each with a line for the user. Raise
     ModelError for a model whose shape is not even published."""
     absent = {}
-    for model in dict.fromkeys(node.model for node in config.learners.values()):
+    for model in dict.fromkeys(node.reads for node in config.learners.values()):
         if at_hand(model):
             continue
         if not published_shape(model):

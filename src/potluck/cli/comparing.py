@@ -93,7 +93,6 @@ def _found(name: str) -> list[Path]:
 
 
 def _tell(a: Sequence[Path], b: Sequence[Path], folder: Path, as_json: bool) -> None:
-    """Show the comparison, and write its files."""
     from potluck.show.terminal.comparison import compare
     from potluck.show.terminal.style import save
 

@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
+from potluck.builder.consent import require_consent_to_export
 from potluck.cli.base import app, complain, err, out, prepare_process, say, stoppable
-from potluck.cli.options import Sets, TrustCode, names_of_nodes, run_folders
+from potluck.cli.options import AllowKeys, Sets, TrustCode, names_of_nodes, run_folders
 from potluck.config import ConfigError
 from potluck.evaluation.request import EvaluationRequest
 from potluck.files import printable, write_atomically
@@ -146,6 +147,7 @@ def export_command(
     private: Annotated[
         bool, typer.Option("--private", help="With --push: only its owners see it")
     ] = False,
+    allow_key: AllowKeys = None,
 ) -> None:
     """Write a checkpoint as a model of its own, an adapter merged into its base."""
     if dtype not in ("float32", "bfloat16"):
@@ -162,7 +164,9 @@ def export_command(
     with out.status(f"writing {printable(str(folder))} ..."):
         from potluck.node.storage import checkpoint as checkpoints
 
-        chosen = checkpoints.best(checkpoint) if best else checkpoint
+        chosen = checkpoints.newest(checkpoints.best(checkpoint) if best else checkpoint)
+        node, place = Path(chosen).absolute().parents[1], checkpoints.served(Path(chosen))
+        require_consent_to_export(place, node, allow_key or ())
         export(chosen, folder, dtype=dtype, name=push or HERE)
     say(f"wrote {folder}")
     if not push:

@@ -20,21 +20,7 @@ from potluck.fields import ConfigError
 from potluck.files import LOCAL_SWARM
 
 __all__ = [
-    "LOCAL_SWARM",
-    "AnyRecipe",
-    "ConfigError",
-    "EvaluationConfig",
-    "LogConfig",
-    "LoraConfig",
-    "NodeConfig",
-    "RunConfig",
-    "SamplingConfig",
-    "StopConfig",
-    "SwarmConfig",
-    "TlsConfig",
-    "as_config",
-    "as_tree",
-    "from_tree",
-    "load",
-    "read_tree",
-]
+    "LOCAL_SWARM", "AnyRecipe", "ConfigError", "EvaluationConfig", "LogConfig", "LoraConfig",
+    "NodeConfig", "RunConfig", "SamplingConfig", "StopConfig", "SwarmConfig", "TlsConfig",
+    "as_config", "as_tree", "from_tree", "load", "read_tree",
+]  # fmt: skip

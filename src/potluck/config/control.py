@@ -30,13 +30,7 @@ class Control:
 
 def controls_of(config: RunConfig) -> list[Control]:
     """List the runs of the controls that ``config.control`` names; raise ConfigError if one cannot
-    be had.
-
-    ``half`` and ``half-problems`` give a node what it writes in the run, its part of all
-    completions: a smaller group of each problem, or whole groups of fewer problems. ``alone`` gives
-    it all. In these a node is by itself. In ``own-part`` all are there, and each learns from its
-    own completions only, compared with those of its whole group.
-    """
+    be had. In ``own-part`` a node's own completions are compared with those of the whole group."""
     return [control for kind in config.control for control in _controls(config, kind)]
 
 

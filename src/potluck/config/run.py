@@ -12,12 +12,13 @@ from potluck.fields import Amount, Count, Options, Positive
 from potluck.objective.methods import ObjectiveConfig, reads_author_logp
 from potluck.rollout.options import HFOptions, VllmOptions
 from potluck.rollout.texts.options import FileOptions, OpenAIOptions
+from potluck.rollout.tinker.options import TinkerOptions
 from potluck.tasks import AnyTask
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.rewards import RewardOptions
 from potluck.types import Sampling
 
-AnyEngine = HFOptions | VllmOptions | OpenAIOptions | FileOptions
+AnyEngine = HFOptions | VllmOptions | TinkerOptions | OpenAIOptions | FileOptions
 """The engines that a recipe can name: a new one is a file with its options, and a member here."""
 Fraction = Annotated[float, Meta(ge=0, lt=1)]
 
@@ -173,6 +174,11 @@ class NodeConfig(Options, frozen=True, kw_only=True):
     """Engine that writes this node's completions."""
 
     @property
+    def reads(self) -> str:
+        """Folder or id of the tokenizer of the node's model."""
+        return self.engine.reads(self.model)
+
+    @property
     def title(self) -> str:
         """Name of what writes: a model, or the engine of an author without one."""
         return self.model or self.engine.title
@@ -298,6 +304,11 @@ class RunConfig(Options, frozen=True, kw_only=True):
     def learners(self) -> Mapping[str, NodeConfig]:
         """The nodes that have a model and learn."""
         return {name: node for name, node in self.node.items() if node.engine.has_weights}
+
+    @property
+    def trained_here(self) -> Mapping[str, NodeConfig]:
+        """The nodes that learn, and have their weights here."""
+        return {name: node for name, node in self.learners.items() if not node.engine.trains}
 
     @property
     def end(self) -> int:

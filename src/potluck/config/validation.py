@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import get_args
 
-from potluck.config.run import NodeConfig, RunConfig, SwarmConfig
+from potluck.config.run import LoraConfig, NodeConfig, RunConfig, SwarmConfig
 from potluck.exchange import TRANSPORTS, ExchangeError, transport
 from potluck.fields import ConfigError, hint
 from potluck.objective.methods import WeightName, method_of, reads_author_logp
@@ -75,20 +75,23 @@ def require_valid(run: RunConfig) -> None:
 
 def _require_model(run: RunConfig, name: str, node: NodeConfig) -> None:
     """Refuse a node without a model; of one whose engine has no weights, what it would not use."""
+    plain, uses = NodeConfig(), node.engine.uses
+    does = "has a server that learns" if node.engine.trains else "only writes and learns nothing"
+    for key in node.__struct_fields__:
+        if uses is not None and key not in uses and getattr(node, key) != getattr(plain, key):
+            raise ConfigError(
+                f"[node.{name}] sets {key}, but its engine {engine_name(node)!r} {does}; drop one "
+                f"of the two"
+            )
     if node.engine.has_weights:
         if not node.model:
             raise ConfigError(
                 f"[node.{name}] names no model; give it one, or an engine that needs none "
                 f'([node.{name}.engine] name = "openai" or "file")'
             )
+        if node.engine.trains:
+            _require_trainable(run, name, node)
         return
-    plain = NodeConfig(engine=node.engine, weight=node.weight, stranger=node.stranger)
-    for key in node.__struct_fields__:
-        if getattr(node, key) != getattr(plain, key):
-            raise ConfigError(
-                f"[node.{name}] sets {key}, but its engine {engine_name(node)!r} only writes and "
-                f"learns nothing; drop one of the two"
-            )
     if reads_author_logp(run.objective):
         raise ConfigError(
             f"[node.{name}] writes texts without log-probabilities, but method "
@@ -97,6 +100,30 @@ def _require_model(run: RunConfig, name: str, node: NodeConfig) -> None:
         )
     if run.swarm.text == "never":
         raise ConfigError(f"[node.{name}] writes texts, but [swarm] text is 'never'; drop it")
+
+
+def _require_trainable(run: RunConfig, name: str, node: NodeConfig) -> None:
+    """Refuse what no server can do that trains a node's model."""
+    objective, has_plain_adapter = (
+        run.objective,
+        node.lora == LoraConfig(r=node.lora.r if node.lora else 1),
+    )
+    typical = objective.weight == "typicality" and objective.weighs_successes
+    refused = {
+        f"[node.{name}] has no table lora: add lora = {{r = 32}}": not node.lora,
+        f"[node.{name}.lora] sets more than r: drop it": node.lora and not has_plain_adapter,
+        "[objective] updates_per_round is above 1: set it to 1": objective.updates_per_round > 1,
+        "[objective] beta is above 0: set it to 0": objective.beta,
+        "[objective] weight is 'typicality', which needs entropies: set 'likelihood'": typical,
+        "[objective] trust is 'nobody': set 'everybody' among friends": objective.trust == "nobody",
+        "[swarm] open is true: set it to false": run.swarm.open,
+        "pace is 'free': set 'together'": run.pace == "free",
+    }
+    if why := next((why for why, is_so in refused.items() if is_so), None):
+        raise ConfigError(
+            f"{why}, or take another engine than {engine_name(node)!r} for {name!r}, whose server "
+            f"cannot do that (docs/tinker.md)"
+        )
 
 
 def engine_name(node: NodeConfig) -> str:

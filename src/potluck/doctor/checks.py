@@ -45,8 +45,6 @@ MEMINFO, TCP = Path("/proc/meminfo"), Path("/proc/sys/net/ipv4/tcp_congestion_co
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of one check."""
-
     name: str
     verdict: Verdict
     text: str
@@ -85,7 +83,6 @@ class Target:
 
     @property
     def nodes(self) -> int:
-        """Number of nodes of the run."""
         return len(self.config.node) if self.config else 1
 
     @property

@@ -16,6 +16,8 @@ import torch
 import transformers
 
 from potluck.builder.checks import without_long_prompts
+from potluck.builder.environment import grade as grade_environment
+from potluck.builder.environment import kept_in
 from potluck.builder.task import make_task
 from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.evaluation import grade
@@ -49,8 +51,10 @@ def evaluate_models(request: EvaluationRequest, *, progress: EvaluationProgress)
     if config.threads:
         torch.set_num_threads(config.threads)
     scores: dict[str, dict[Split, ModelScores]] = {}
+    kept = kept_in(Path(settings.models[0]).parent.parent.parent)  # the run, if it is of one
+    found = partial(grade_environment, kept=kept, say=lambda what: progress(what, "plays", 0, 1))
     with _as_options():
-        task = make_task(config, trust_code=request.trust_code)
+        task = make_task(config, trust_code=request.trust_code, grade=found)
         task = without_long_prompts(config, task, settings.models)
         problems = _problems(task, config, request.split)
         for model in settings.models[1:]:

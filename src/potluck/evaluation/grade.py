@@ -10,11 +10,11 @@ from typing import Any
 
 from potluck import intervals
 from potluck.config import RunConfig
-from potluck.episode import turns_in
-from potluck.model import LanguageModel
+from potluck.episode import played, turns_in
+from potluck.model import Reader
 from potluck.rollout.base import Engine, GreedySampler, Progress, RolloutRequest, Sampler
 from potluck.tasks import Split, Task
-from potluck.tasks.base import graded
+from potluck.tasks.base import environment_of, graded
 from potluck.types import Problem, is_right
 
 UNBOUNDED = 2**31
@@ -76,7 +76,7 @@ def evaluation_engine(engine: Engine, config: RunConfig) -> Engine:
 
 
 def evaluate(
-    policy: LanguageModel, engine: Engine, task: Task, split: Split, count: int, progress: Progress
+    policy: Reader, engine: Engine, task: Task, split: Split, count: int, progress: Progress
 ) -> SplitAccuracy | None:
     """Answer the first ``count`` problems of ``split`` greedily; None if it has none."""
     if not (problems := first_problems(task, split, count)):
@@ -98,7 +98,7 @@ def first_problems(task: Task, split: Split, count: int) -> list[Problem]:
 
 
 def grade_samples(
-    policy: LanguageModel,
+    policy: Reader,
     engine: Engine,
     task: Task,
     problems: Sequence[Problem],
@@ -117,7 +117,10 @@ def grade_samples(
         else policy.text(c.token_T)
         for c in written
     ]
-    rewards, by_function = graded(task, asked, written, texts)
+    there = environment_of(task)
+    pairs = zip(asked, written, strict=True)
+    episodes = [played(there, problem, c) for problem, c in pairs] if there else []
+    rewards, by_function = graded(task, asked, written, texts, episodes)
     place = {(c.problem_id, c.index): at for at, c in enumerate(written)}
 
     def of(id: str, value_N: Sequence[float]) -> tuple[float, ...]:

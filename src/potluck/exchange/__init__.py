@@ -4,7 +4,6 @@ from potluck.exchange.base import (
     Delivery,
     Exchange,
     ExchangeError,
-    PeerStatus,
     Reason,
     Received,
     Round,
@@ -29,7 +28,7 @@ from potluck.exchange.wire.message import Limits, Message, Provenance
 
 __all__ = [
     "TRANSPORTS", "Agreement", "Delivery", "Exchange", "ExchangeError", "InStep", "Key", "Limits",
-    "MailboxRule", "Membership", "MemoryHub", "Message", "Newest", "PeerStatus", "Provenance",
+    "MailboxRule", "Membership", "MemoryHub", "Message", "Newest", "Provenance",
     "Reason", "Received", "Round", "Status", "Traffic", "Transport", "Waiting", "WireError",
     "batches_of", "canonical_order", "decode", "decode_round", "encode", "encode_round",
     "transport",

@@ -108,43 +108,10 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class PeerStatus:
-    """One other node, as this node sees it."""
-
-    live: bool = False
-    """True while it is connected. Unsigned where a network tells it, so only a hint."""
-    heard_s: float | None = None
-    """Seconds since its last valid announcement; None before the first."""
-    rounds: frozenset[int] = frozenset()
-    """Rounds of which a usable batch came. A transport may forget old ones."""
-    newest_round: int | None = None
-    """Newest round of which a usable batch came; None before the first."""
-    quarantined_s: float = 0.0
-    """Seconds that its quarantine still lasts; 0 if it is in none."""
-    refused: Mapping[Reason, int] = field(default_factory=dict)
-    """Batches and announcements refused under its name since this node was started; and status
-    lines, where this node listens to them."""
-    line: StatusLine | None = None
-    """Newest line that it told of itself, by its key; None before the first, and where this node
-    does not listen to them (``Membership.watches_status``)."""
-
-    def line_at(self, now_s: float) -> PeerLine:
-        """Return the same with times in seconds since 1970, which it is ``now_s`` now."""
-        return PeerLine(
-            live=self.live,
-            heard_s=None if self.heard_s is None else round(now_s - self.heard_s, 1),
-            newest_round=self.newest_round,
-            quarantined_until_s=now_s + self.quarantined_s if self.quarantined_s else 0.0,
-            line=self.line,
-            refused={str(reason): count for reason, count in self.refused.items()},
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Status:
     """State of an exchange at one moment."""
 
-    peers: Mapping[str, PeerStatus]
+    peers: Mapping[str, PeerLine]
     """Every other member, every stranger that was heard, and every name that was refused."""
     round: int = 0
     """Round that the others have reached: the median over those connected. A node that has sent
@@ -156,14 +123,9 @@ def silent(here: int, awaited: int) -> None:
 
 
 class Exchange(Protocol):
-    """One node's connection to all others: the interface of a transport.
-
-    A transport is one file with a class like this one and a function that opens it, and one line
-    in ``TRANSPORTS`` (``exchange/transport.py``). ``tests/exchange/test_exchange.py`` holds the
-    tests that every transport must pass. Between processes it is a ``ProcessExchange``, which signs
-    and verifies (``exchange/folder/`` is the smaller example).
-    ``send``, ``receive`` and ``gather`` raise ExchangeError if the transport itself has failed.
-    """
+    """One node's connection to all others: the interface of a transport (CONTRIBUTING.md, "To add
+    something"). ``send``, ``receive`` and ``gather`` raise ExchangeError if the transport itself
+    has failed."""
 
     def send(self, round: int, batch: Sequence[Completion]) -> None:
         """Make this node's batch of a round available to every node, without waiting for any.

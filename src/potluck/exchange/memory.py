@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 from potluck.exchange.base import (
     Delivery,
-    PeerStatus,
     Reason,
     Received,
     Round,
@@ -22,7 +21,7 @@ from potluck.exchange.protocol.rules import InStep, MailboxRule
 from potluck.exchange.transport import Agreement
 from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.wire.codec import decode, encode
-from potluck.reports.status import StatusLine
+from potluck.reports.status import PeerLine, StatusLine
 from potluck.types import Completion
 
 KEPT_ROUNDS = 4
@@ -66,7 +65,7 @@ class _Member:
         self._hub, self._agreement = hub, agreement
         self._settled = set(hub._received.get(agreement.node, {}))
         self._sent_tokens = 0
-        self._rounds: dict[str, set[int]] = {name: set() for name in hub._agreements}
+        self._newest: dict[str, int] = {}
         self._refused: dict[tuple[int, str], Reason] = {}
 
     def send(self, round: int, batch: Sequence[Completion]) -> None:
@@ -113,12 +112,10 @@ class _Member:
 
     def status(self) -> Status:
         peers = {}
-        for name in self._rounds.keys() - {self._agreement.node}:
-            rounds = frozenset(self._rounds[name])
-            refused = Counter(why for (_, author), why in self._refused.items() if author == name)
-            newest = max(rounds, default=None)
-            line = self._hub._lines.get(name)
-            peers[name] = PeerStatus(True, None, rounds, newest, refused=refused, line=line)
+        for name in self._hub._agreements.keys() - {self._agreement.node}:
+            refused = Counter[str](why for (_, by), why in self._refused.items() if by == name)
+            newest, line = self._newest.get(name), self._hub._lines.get(name)
+            peers[name] = PeerLine(live=True, newest_round=newest, refused=refused, line=line)
         return Status(peers)  # its round is 0: nodes that share a process skip none
 
     def close(self) -> None: ...
@@ -134,5 +131,5 @@ class _Member:
         except WireError as error:
             self._refused[round, author] = error.reason
             return None
-        self._rounds[author].add(round)
+        self._newest[author] = max(round, self._newest.get(author, 0))
         return completions

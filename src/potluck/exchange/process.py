@@ -10,13 +10,12 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from potluck.exchange.base import (
     Delivery,
     ExchangeError,
-    PeerStatus,
-    Reason,
     Received,
     Round,
     Status,
@@ -43,7 +42,7 @@ from potluck.exchange.protocol.signed import (
 from potluck.exchange.transport import Membership
 from potluck.exchange.wire.codec import decode, encode
 from potluck.reports.events import Notice
-from potluck.reports.status import StatusLine
+from potluck.reports.status import PeerLine, StatusLine
 from potluck.types import Completion
 
 TELL_S = 0.2
@@ -133,14 +132,15 @@ class ProcessExchange(ABC):
     def finish(self, round: int, received: Received) -> Round:
         own, own_signed = self._read_own(round)
         sent_tokens = sum(len(c.token_T) for c in own or ())
+        batches, missing, newest = [*received.batches], received.missing, dict[str, int]()
         with self._lock:
             peers = self._mailbox.peers
             sizes = len(own_signed), sent_tokens, self._mailbox.take_received_bytes()
             quarantined = peers.quarantined(time.monotonic())
             traffic = Traffic(*sizes, peers.take_refused(), quarantined)
-            newest = self._mailbox.newest_of(received.batches)
+            if not self._own.rule.in_step:
+                newest = {b.author: peers.newest_offer(b.author, b.round) for b in batches}
         self._notify_all()
-        batches, missing = [*received.batches], received.missing
         if own is not None:
             batches.insert(0, Delivery(self._me, round, own_signed, own))
         elif self._me in self._own.members:
@@ -165,16 +165,15 @@ class ProcessExchange(ABC):
     def status(self) -> Status:
         now_s = time.monotonic()
         with self._lock:
-            rounds, peers = self._mailbox.fetch_queue.rounds, self._mailbox.peers
-            seen, confirmed = peers.status(rounds, now_s), peers.confirmed()
+            peers = self._mailbox.peers
+            seen, confirmed = peers.status(now_s, time.time()), peers.confirmed()
             round = peers.median_round()
         # Without that lock: signatures are verified here, and rounds wait for nobody's status.
         with self._lines_lock:
             self._read_lines(confirmed, now_s)
             for name in self._lines.newest.keys() | self._lines.refused.keys():
-                peer, said = seen.get(name, PeerStatus()), self._lines.newest.get(name)
-                refused = self._lines.refused.get(name, Counter[Reason]())
-                counts = dict(Counter(peer.refused) + refused)
+                peer, said = seen.get(name, PeerLine()), self._lines.newest.get(name)
+                counts = dict(Counter(peer.refused) + Counter(self._lines.refused.get(name)))
                 seen[name] = replace(peer, line=said.line if said else None, refused=counts)
         return Status(seen, round)
 

@@ -15,7 +15,7 @@ from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.wire.message import NO_TOKENIZER, Limits, Message, Provenance
 from potluck.reports.events import Told
 from potluck.reports.status import StatusLine
-from potluck.types import Completion, Sampling
+from potluck.types import Completion
 
 TRANSPORTS = {
     "zenoh": "potluck.exchange.zenoh.exchange",
@@ -87,7 +87,13 @@ class Agreement:
                 "other tokenizer",
             )
         self.require_same_task(sender, theirs.task)
-        self._require_same_sampling(sender, theirs.sampling)
+        for name, our in asdict(ours.sampling).items():
+            if (their := getattr(theirs.sampling, name)) != our:
+                raise WireError(
+                    f"{sender!r} samples with {name} {their:g}, but this run has {our:g}; "
+                    f"set [sampling] {name} alike",
+                    "other sampling",
+                )
         for id, prompt in message.prompts.items():
             self._require_same_question(sender, id, prompt if one_tokenizer else b"", message)
         return message.completions
@@ -122,15 +128,6 @@ class Agreement:
                 f"problems_per_round and group_size",
                 "other task",
             )
-
-    def _require_same_sampling(self, sender: str, theirs: Sampling) -> None:
-        for name, our in asdict(self.provenance.sampling).items():
-            if (their := getattr(theirs, name)) != our:
-                raise WireError(
-                    f"{sender!r} samples with {name} {their:g}, but this run has {our:g}; "
-                    f"set [sampling] {name} alike",
-                    "other sampling",
-                )
 
 
 def _texts_within(batch: Iterable[Completion], most_bytes: int) -> Iterator[Completion]:

@@ -33,6 +33,7 @@ from potluck.reports.events import (
     RoundDone,
     Told,
 )
+from potluck.reports.runs import STATUS
 from potluck.reports.status import FolderStatus, PeerLine, StatusLine, author_status
 from potluck.version import __version__
 
@@ -44,7 +45,6 @@ MOST_EVENTS = 5_000
 """Messages that one process writes down."""
 MOST_PEERS = 256
 """Peers in status.json: those that were heard last."""
-STATUS = "status.json"
 
 
 class Journal:
@@ -91,8 +91,8 @@ class Journal:
         for node in nodes:
             if not isinstance(node, Node):
                 continue
-            parameters = sum(p.numel() for p in node.learner.policy.network.parameters())
-            self._lines[node.name] = replace(self._lines[node.name], parameters=parameters)
+            line, parameters = self._lines[node.name], node.learner.parameters
+            self._lines[node.name] = replace(line, parameters=parameters)
         self._nodes = tuple(nodes)
         for told in self._unwritten:
             self._write_down(told)
@@ -159,7 +159,7 @@ class Journal:
                 line = replace(self._lines[name], time_s=time.time())
                 status = FolderStatus(own=line)
                 if exchange := exchanges.get(name):
-                    status = FolderStatus(own=line, peers=_peers(exchange, line.time_s))
+                    status = FolderStatus(own=line, peers=_peers(exchange))
                     self._tell(exchange, line)
                 write_for_readers(self._folder / name / STATUS, msgspec.json.encode(status))
 
@@ -182,7 +182,7 @@ def _of_round(node: str, report: RoundReport) -> dict[str, object]:
     }
 
 
-def _peers(exchange: Exchange, now_s: float) -> dict[str, PeerLine]:
+def _peers(exchange: Exchange) -> dict[str, PeerLine]:
     peers = exchange.status().peers
     latest = sorted(peers, key=lambda name: (peers[name].heard_s is None, peers[name].heard_s or 0))
-    return {name: peers[name].line_at(now_s) for name in latest[:MOST_PEERS]}
+    return {name: peers[name] for name in latest[:MOST_PEERS]}

@@ -17,7 +17,7 @@ from potluck.builder.nodes import make_authors, make_learners, make_nodes
 from potluck.builder.prepare import prepare
 from potluck.config import RunConfig, as_tree
 from potluck.exchange import Agreement, Exchange
-from potluck.files import sealed, write_atomically
+from potluck.files import JOINED, sealed, write_atomically
 from potluck.launch.journal import Journal
 from potluck.launch.rounds import LocalRounds, RunResult, Stopped, is_over
 from potluck.launch.signals import interrupts
@@ -25,7 +25,6 @@ from potluck.node.learning.group import ProcessGroup, process_group
 from potluck.node.learning.workers import run_worker
 from potluck.node.participant import NodeProgress
 from potluck.node.storage.folder import (
-    JOINED,
     disk_errors_explained,
     exclusive,
     forget_failed_start,
@@ -92,10 +91,7 @@ class LocalNodes:
 
 def run_nodes(local: LocalNodes, display: Display) -> RunResult:
     """Train the nodes of this process, which may be one of several that are one node."""
-
-    def say(text: str) -> None:
-        display.show(Notice(text))
-
+    say = partial(_tell, display)
     if local.config.threads:
         torch.set_num_threads(local.config.threads)
     with process_group() as processes:
@@ -145,7 +141,7 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     digests = {"digest": task.digest, **prepared.digests}
     require_same_files(folder, digests)
     checks.require_servers(mine, longest_prompt=prepared.prompts.longest)
-    checks.require_processes(mine, processes)
+    checks.require_processes(mine, processes, task)
     first, said = whole_round(folder, mine) if resume else (0, [])
     learners = make_learners(mine, folder, first, processes, trust_code=local.trust_code)
     policies = {name: learner.policy for name, learner in learners.items()}

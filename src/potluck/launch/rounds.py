@@ -30,6 +30,8 @@ from potluck.show.notebook import Look
 from potluck.tasks import Split
 
 PAUSE_S = 0.1
+STAY_S = 30.0
+"""Longest time that an author stays behind its last round."""
 ALONE_ROUNDS = 10
 ALONE = (
     f"for {ALONE_ROUNDS} rounds no other node's completions were used: this node trains alone. To "
@@ -59,8 +61,6 @@ class RunResult(Look):
 
 @dataclass(frozen=True)
 class LocalRounds:
-    """The nodes of this process, in their rounds."""
-
     config: RunConfig
     """Recipe of the whole run."""
     folder: Path
@@ -118,6 +118,8 @@ class LocalRounds:
                 ended = f"stop_when ends the run after {done} of {config.rounds} rounds"
                 self.display.show(Notice(f"{names}: {ended}; to go on, change it, with --resume"))
             last = self.evaluate(done, at_end=True)
+            if not self.nodes:
+                self._stay()
         except Stopped:
             stopped = True
         except ConfigError:  # a callback's
@@ -131,6 +133,19 @@ class LocalRounds:
         accuracy = {name: evaluation.accuracy for name, evaluation in last.items()}
         skipped = done - len(everybody[0].record.rows("metrics"))
         return RunResult(self.folder, done, stopped, accuracy, skipped)
+
+    def _stay(self) -> None:
+        """Stay for those who still fetch the last texts of these authors: while a node that learns
+        is there, STAY_S at most. An author learns nothing, so it would be gone at once."""
+        writing = self.config.node.keys() - self.config.learners.keys()
+        end_s = time.monotonic() + STAY_S
+        for author in self.authors:
+            while time.monotonic() < end_s and not self.interrupted():
+                peers = author.exchange.status().peers.items()
+                if not any(peer.live for name, peer in peers if name not in writing):
+                    break
+                self.progress(author.name, "wait", 0, 1)
+                time.sleep(PAUSE_S)
 
     def _has_company(self, reports: Sequence[RoundReport]) -> bool:
         """Tell whether completions of nodes elsewhere were used, or there are no such nodes, or
@@ -198,8 +213,7 @@ class LocalRounds:
                 write_atomically(page, card.encode())
             else:
                 # From here to the end of their part the others wait for us: nothing may fail.
-                learner.processes.broadcast("save", node.name)
-                checkpoint.save(folder, done, learner.policy, learner.optimizer, card=card)
+                learner.save(folder, done, card=card)
                 checkpoint.keep(folder, self.config.keep_checkpoints, best=self.config.keep_best)
                 told = {"round": done - 1, "time_s": round(time.time(), 3), "kind": "checkpoint"}
                 node.record.add("events", [told | {"text": f"saved after {done} rounds"}])

@@ -3,5 +3,6 @@
 from potluck.model.loading import ModelError
 from potluck.model.optimizer import LearningRate, make_optimizer
 from potluck.model.policy import LanguageModel
+from potluck.model.reader import Reader
 
-__all__ = ["LanguageModel", "LearningRate", "ModelError", "make_optimizer"]
+__all__ = ["LanguageModel", "LearningRate", "ModelError", "Reader", "make_optimizer"]

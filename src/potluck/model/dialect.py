@@ -18,9 +18,10 @@ from typing import Any
 import msgspec
 from transformers import PreTrainedTokenizerBase
 
-from potluck.episode import Observation, ToolCall, Turn, text_of, turns_in
+from potluck.episode import ToolCall, Turn, text_of, turns_in
 from potluck.model.loading import ModelError
 from potluck.template import TemplateFailed, render
+from potluck.types import Observation
 
 NAME, SAID, HEARD = "potluckName", "potluckSaid", 'potluck"Heard'
 """Words that stand for what is not known yet. With a quote: it shows whether JSON is made of it."""

@@ -23,6 +23,7 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -37,6 +38,8 @@ from potluck.types import PotluckError
 ADAPTER = "adapter_model.safetensors"
 TOKENIZERS = ("tok*", "tekken*", "vocab*", "*.model")
 """Names that the files of a tokenizer have."""
+SERVED = "served.json"
+"""Name of the file of a checkpoint that stands for weights that a server has."""
 BUILT_IN = Path(__file__).parent.parent / "models"
 BUILDING = threading.Lock()
 """Held while layers are made: transformers replaces functions of torch for so long, for all threads
@@ -127,6 +130,11 @@ def _realign(network: torch.nn.Module) -> None:
 def locate(model: str) -> str:
     """Find the folder of ``builtin:NAME`` (ModelError: there is none), or the name as it is."""
     if not model.startswith("builtin:"):
+        if (Path(model) / SERVED).is_file():
+            raise ModelError(
+                f"the weights of {model!r} are on a server; `potluck export {model} FOLDER` brings "
+                f"its adapter here"
+            )
         return model
     name = model.removeprefix("builtin:")
     built_in = sorted(p.name for p in BUILT_IN.iterdir() if (p / "config.json").exists())
@@ -236,12 +244,21 @@ def require_device(device: str, node: str) -> None:
         ) from error
 
 
+def load_generation_config(model: str) -> GenerationConfig | None:
+    """Load what a model says of writing; None: it says nothing."""
+    where = locate(model)
+    with suppress(OSError):
+        return GenerationConfig.from_pretrained(base_of(where) or where)
+    return None
+
+
 def stop_ids(
-    network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, stop: Sequence[str]
+    tokenizer: PreTrainedTokenizerBase, stop: Sequence[str], *configs: object
 ) -> frozenset[int]:
-    """List the ids after which nothing follows: the model's, its tokenizer's, and those named."""
+    """List the ids after which nothing follows: the model's, by its ``configs``, its tokenizer's,
+    and those named."""
     found = named_stop_ids(tokenizer, stop)
-    for each in (getattr(network, "generation_config", None), network.config, tokenizer):
+    for each in (*configs, tokenizer):
         ids = getattr(each, "eos_token_id", None)
         found.update([ids] if isinstance(ids, int) else ids or [])
     if not found:

@@ -1,17 +1,8 @@
-"""A causal language model with its tokenizer.
-
-A text stands behind a prompt in the tokenizer's ids exactly, or not at all. Ids are a text's
-*continuation* of a prompt: the text is what a decoder adds to the prompt's end, so the space that
-some tokenizers put before a first word is seen, and not guessed. Text of a peer spells nothing but
-text: "<|im_end|>" in it becomes the ids of its letters, or is refused.
-"""
+"""A causal language model: a ``Reader`` with a network, which scores and learns."""
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import cached_property, lru_cache, partial
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -19,22 +10,13 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from potluck.episode import Observation, Turn, text_of
-from potluck.model.dialect import Speech, segments
-from potluck.model.loading import ModelError, fingerprint, load_network, load_tokenizer, stop_ids
-from potluck.model.prompt import prompt_ids, special_ids
+from potluck.model.loading import load_network, load_tokenizer, stop_ids
+from potluck.model.reader import Reader
 from potluck.model.scoring import Scorer
-from potluck.types import Completion, Observed, Problem
-
-TAIL = 4
-"""Ids of a prompt's end, behind which a continuation is decoded."""
-ANCHOR = "\n"
-"""Text before a continuation, where one that is encoded alone would get a space in front."""
-UNKNOWN = "\ufffd"
-"""Sign that a decoder writes where ids are no whole character."""
+from potluck.types import Completion, Observed
 
 
-class LanguageModel:
+class LanguageModel(Reader):
     """Any ``transformers`` causal LM, restricted to the ids that its tokenizer has.
 
     An embedding is often padded to a round size. Ids beyond the tokenizer mean nothing and are
@@ -54,15 +36,17 @@ class LanguageModel:
         ``logp`` computes in ``dtype``: weights in float32 are rounded to bfloat16 in each forward
         pass (autocast), so that small steps add up in them.
         """
-        self.network, self.tokenizer, self.dtype = network.eval(), tokenizer, dtype
-        # Not len(tokenizer): that is a count, and ids may have gaps.
-        highest = max(tokenizer.get_vocab().values())
-        self.vocabulary = min(highest + 1, network.get_output_embeddings().weight.shape[0])
-        self.stop_ids = stop_ids(network, tokenizer, stop)
-        self._named_stops = tuple(stop)
+        super().__init__(
+            tokenizer,
+            vocabulary=network.get_output_embeddings().weight.shape[0],
+            stop_ids=stop_ids(
+                tokenizer, stop, getattr(network, "generation_config", None), network.config
+            ),
+            stop=stop,
+            context=getattr(network.config, "max_position_embeddings", None) or 0,
+        )
+        self.network, self.dtype = network.eval(), dtype
         self.scorer = Scorer(network, self.vocabulary)
-        self._prompts = lru_cache(maxsize=1024)(partial(prompt_ids, tokenizer))
-        self._observed = lru_cache(maxsize=4096)(self._spell_observed)
 
     @classmethod
     def load(
@@ -87,198 +71,11 @@ class LanguageModel:
     def device(self) -> torch.device:
         return next(self.network.parameters()).device
 
-    @property
-    def context(self) -> int:
-        """Positions that the model has, in tokens; 0: it does not say."""
-        return getattr(self.network.config, "max_position_embeddings", None) or 0
-
     def fingerprint(self) -> str:
         """Hash the model's type and its tensors' shapes, not its weights."""
         shapes = {name: list(p.shape) for name, p in self.network.named_parameters()}
         kind = self.network.config.model_type
         return hashlib.sha256(json.dumps([kind, shapes]).encode()).hexdigest()
-
-    @property
-    def stop_id(self) -> int:
-        """Stop token that is put behind a text which a model of another tokenizer ended: the one
-        that the recipe names first, else the tokenizer's own end of text."""
-        if self._named_stops:
-            return int(self.tokenizer.get_vocab()[self._named_stops[0]])
-        usual = self.tokenizer.eos_token_id
-        return usual if usual in self.stop_ids else min(self.stop_ids)
-
-    @cached_property
-    def special_ids(self) -> frozenset[int]:
-        """Ids of tokens that no text may become."""
-        return special_ids(self.tokenizer)
-
-    @cached_property
-    def tokenizer_digest(self) -> bytes:
-        """Digest that is equal where two models can read each other's ids, stop tokens included."""
-        text = f"{fingerprint(self.tokenizer)} {sorted(self.stop_ids)}"
-        return hashlib.sha256(text.encode()).digest()[:16]
-
-    def prompt(self, problem: Problem) -> np.ndarray:
-        """Make int32 ids of the model's input before it writes; the newest are kept."""
-        return self._prompts(problem)
-
-    def text(self, token_T: np.ndarray) -> str:
-        """Decode the tokens, special ones left out. Ids of a peer may be any."""
-        return self._decode([int(id) for id in token_T if id < self.vocabulary], skip_special=True)
-
-    def encode(self, prompt_P: np.ndarray, text: str) -> list[int] | None:
-        """Find the ids of a text behind a prompt; None if none decode to it. They are the
-        tokenizer's own spelling of it, without special tokens."""
-        spellings = self._spellings(text)
-        return next((s for s in spellings if self._decode_behind(prompt_P, s) == text), None)
-
-    def _spellings(self, text: str) -> Iterator[list[int]]:
-        yield self._encode(text)
-        anchor, behind = self._encode(ANCHOR), self._encode(ANCHOR + text)
-        if behind[: len(anchor)] == anchor:
-            yield behind[len(anchor) :]
-
-    def spelled(self, completion: Completion, problem: Problem, *, most_bytes: int) -> Completion:
-        """Give an own completion its text, for readers with other tokenizers; with none if
-        no text of ``most_bytes`` says exactly what its ids do."""
-        text = self.said(completion, problem)
-        sent = text if text is not None and len(text.encode()) <= most_bytes else None
-        return replace(completion, text=sent, tokenizer=self.tokenizer_digest)
-
-    def said(self, completion: Completion, problem: Problem) -> str | None:
-        """Find the text that says exactly what a completion's ids do, but for the stop token that
-        ends it; None: they have a special token, or bytes that are no whole character. Of an
-        episode the text of its turns, which may write a call otherwise."""
-        if completion.turns:
-            parts = np.split(completion.token_T, np.cumsum(completion.turns)[:-1])
-            turns = [turn for part in parts if (turn := self.turn_said(part)) is not None]
-            return text_of(turns) if len(turns) == len(parts) else None
-        ids, prompt_P = completion.token_T.tolist(), self.prompt(problem)
-        ids = ids[: len(ids) - (completion.end == "stop")]
-        if self.special_ids.intersection(ids):
-            return None
-        text = self._decode_behind(prompt_P, ids)
-        if text is None or (UNKNOWN in text and self.encode(prompt_P, text) != ids):
-            return None
-        return text
-
-    @cached_property
-    def speech(self) -> Speech:
-        """The model's way to write turns and to read observations."""
-        return Speech(self.tokenizer, [self._decode([id]) for id in sorted(self.stop_ids)])
-
-    def require_turns(self, problem: Problem) -> None:
-        """Raise ModelError unless the model is told of the problem's tools, has a way to call them,
-        and its template goes on behind a turn."""
-        self.prompt(problem)
-        if problem.tools and not self.speech.calls:
-            raise ModelError(
-                f"the chat template of {self.tokenizer.name_or_path!r} writes no tool calls that "
-                f"can be read: a name, and arguments in JSON; take a model that calls tools so"
-            )
-        self.observed_ids([Observation("", "tool" * bool(problem.tools))])
-
-    def turn_of(self, token_T: np.ndarray | Sequence[int]) -> Turn:
-        """Read the ids of one turn, with or without its stop token. Special tokens are left out,
-        but for those of the model's calls. Ids of a peer may be any."""
-        ids = self._unstopped(token_T)
-        ids = [id for id in ids if id not in self.special_ids or id in self._marks]
-        text = self._decode_behind(self._anchor, ids)
-        return self.speech.read(self._decode(ids) if text is None else text)
-
-    def turn_said(self, token_T: np.ndarray | Sequence[int]) -> Turn | None:
-        """Read one turn; None if no turn says exactly what its ids do: they have a special token
-        beside those of calls, or bytes that are no whole character."""
-        turn, ids = self.turn_of(token_T), self._unstopped(token_T)
-        if (again := self.ids_of(turn)) is None or (UNKNOWN in text_of([turn]) and again != ids):
-            return None
-        only_calls = turn.calls and not turn.content  # whatever stands there is a mark of them
-        kept, known = ([id for id in each if id in self.special_ids] for each in (ids, again))
-        return turn if only_calls or kept == known else None
-
-    def _unstopped(self, token_T: np.ndarray | Sequence[int]) -> list[int]:
-        ids = [int(id) for id in token_T if id < self.vocabulary]
-        return ids[:-1] if ids and ids[-1] in self.stop_ids else ids
-
-    def ids_of(self, turn: Turn) -> list[int] | None:
-        """Find the ids of a turn, without a stop token; None if none are read as this turn. Nothing
-        that the turn says becomes a special token."""
-        ids: list[int] = []
-        if (pieces := self.speech.write(turn)) is None:
-            return None
-        for part in self._parts(pieces):
-            if isinstance(part, int):
-                ids.append(part)
-                continue
-            spelled = self.encode(self._anchor, part)
-            if spelled is None or self.special_ids.intersection(spelled):
-                return None
-            ids += spelled
-        same = self.turn_of(ids) == turn and not self.stop_ids.intersection(ids)
-        return ids if same else None
-
-    def observed_ids(self, observations: Sequence[Observation]) -> np.ndarray:
-        """Make int32 ids of what stands between a turn's stop token and the next turn. No special
-        token comes from an observation, which may repeat what a peer wrote."""
-        return self._observed(tuple(observations))
-
-    def _spell_observed(self, observations: tuple[Observation, ...]) -> np.ndarray:
-        ids: list[int] = []
-        first, *rest = self.speech.heard(observations)
-        # Behind the stop token, which may take the space.
-        for part in self._parts([self._decode([self.stop_id]) + first, *rest])[2:]:
-            if isinstance(part, int):
-                ids.append(part)
-            else:
-                # What cannot be spelled exactly is heard nearly so.
-                spelled = self.encode(self._anchor, part) or [*self._spellings(part)][-1]
-                ids += [id for id in spelled if id not in self.special_ids]
-        found = np.array(ids, np.int32)
-        found.setflags(write=False)
-        return found
-
-    def _parts(self, pieces: Sequence[str]) -> list[Any]:
-        """Part pieces at special tokens, some of which take the space beside them."""
-        parts, added = segments(pieces, self._special), self.tokenizer.added_tokens_decoder
-        for at in range(1, len(parts), 2):
-            token = added.get(parts[at])
-            if token and token.lstrip:
-                parts[at - 1] = parts[at - 1].rstrip()
-            if token and token.rstrip:
-                parts[at + 1] = parts[at + 1].lstrip()
-        return parts
-
-    @cached_property
-    def _anchor(self) -> np.ndarray:
-        return np.array(self._encode(ANCHOR), np.int32)
-
-    @cached_property
-    def _special(self) -> dict[str, int]:
-        return {self._decode([id]): id for id in self.special_ids | self.stop_ids}
-
-    @cached_property
-    def _marks(self) -> frozenset[int]:
-        """Special tokens that a call of the model is written with."""
-        return self.speech.marks(self._special)
-
-    def _encode(self, text: str) -> list[int]:
-        encoded = self.tokenizer(
-            text, add_special_tokens=False, split_special_tokens=True, verbose=False
-        )
-        return list(encoded["input_ids"])
-
-    def _decode_behind(self, prompt_P: np.ndarray, ids: Sequence[int]) -> str | None:
-        """Find what ``ids`` add to the text of the prompt's end; None if they change it."""
-        tail = [int(id) for id in prompt_P[-TAIL:]]
-        before, whole = self._decode(tail), self._decode([*tail, *ids])
-        return whole[len(before) :] if whole.startswith(before) else None
-
-    def _decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
-        return str(
-            self.tokenizer.decode(
-                list(ids), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False
-            )
-        )
 
     def logp(
         self,

@@ -5,27 +5,17 @@ its turns, and how an episode is paid, comes from the reader's own environment a
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from time import perf_counter
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from potluck.episode import (
-    Environment,
-    EnvironmentFailed,
-    Episode,
-    Turn,
-    acted,
-    digest_of,
-    text_of,
-    transcript,
-    turns_in,
-)
-from potluck.model import LanguageModel
-from potluck.types import Completion, End, Observed, Problem
+from potluck.episode import Environment, EnvironmentFailed, Turn, acted, digest_of, turns_in
+from potluck.model import Reader
+from potluck.types import Completion, Episode, Observed, Problem
 
 REPLAY_S = 30.0
 """Seconds of a round in which one author's episodes are replayed, one begun within them included:
@@ -51,17 +41,21 @@ BY_REPLAY: frozenset[NotReplayed] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Replays:
-    """A node's environment, and what was played again in it in one round."""
+    """A node's environment, and the time that others' episodes took in it in one round."""
 
     environment: Environment
     me: str
     _spent_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    _episodes: dict[tuple[str, str | None, bytes, End], Episode] = field(default_factory=dict)
 
     def replay(
-        self, completion: Completion, problem: Problem, turns: Sequence[Turn]
-    ) -> Episode | NotReplayed:
-        """Play the turns of a completion, and compare what its author says of how it went."""
+        self,
+        completion: Completion,
+        problem: Problem,
+        turns: Sequence[Turn],
+        observe: Callable[[Episode], Observed | None],
+    ) -> tuple[Episode, Observed] | NotReplayed | Literal["too long"]:
+        """Play the turns of a completion, and compare what its author says of how it went.
+        ``observe`` makes what the model reads in it, None if it is too long."""
         author, most = completion.author, self.environment.max_turns
         if len(turns) > most:
             return "other end"
@@ -72,29 +66,18 @@ class Replays:
                 return "replay time"
         begun_s = perf_counter()
         try:
-            episode = self.environment.replay(
-                problem, acted(turns, completion.end), completion.observed
-            )
+            heard = acted(turns, completion.end)
+            episode = self.environment.replay(problem, heard, completion)
+            if not _was_told(completion.observed, episode):
+                return "other observation"
+            if not _ended(completion, len(turns), episode, most):
+                return "other end"
+            observed = observe(episode)
+            return "too long" if observed is None else (episode, observed)
         except EnvironmentFailed:
             return "environment failed"
         finally:
             self._spent_s[author] += perf_counter() - begun_s
-        if not _was_told(completion.observed, episode):
-            return "other observation"
-        if not _ended(completion, len(turns), episode, most):
-            return "other end"
-        c = completion
-        self._episodes[c.problem_id, text_of(turns), c.observed, c.end] = episode
-        return episode
-
-    def episode(self, completion: Completion) -> Episode:
-        """Look up how an episode went that was read in this round."""
-        c = completion
-        return self._episodes[c.problem_id, c.text, c.observed, c.end]
-
-    def transcript(self, completion: Completion) -> list[Mapping[str, Any]]:
-        """List what was said in an episode that was read in this round."""
-        return transcript(turns_in(completion.text or "") or (), self.episode(completion))
 
 
 def _was_told(observed: bytes, episode: Episode) -> bool:
@@ -113,7 +96,7 @@ def _ended(completion: Completion, turns: int, episode: Episode, most: int) -> b
     return completion.end == ("stop" if episode.done else "turns" if turns == most else "room")
 
 
-def spelled_turns(completion: Completion, model: LanguageModel) -> list[list[int]] | None:
+def spelled_turns(completion: Completion, model: Reader) -> list[list[int]] | None:
     """Find the ids of an episode's turns in a model's own syntax, each with the model's stop token
     but the last one of an episode that ended by "length"; None if they are not exactly these."""
     turns = turns_in(completion.text or "")
@@ -128,14 +111,23 @@ def spelled_turns(completion: Completion, model: LanguageModel) -> list[list[int
     return parts
 
 
-def turns_of(completion: Completion, model: LanguageModel) -> list[Turn]:
+def turns_of(completion: Completion, model: Reader) -> list[Turn]:
     """Read the turns of an episode whose ids are of the model's tokenizer."""
     parts = np.split(completion.token_T, list(accumulate(completion.turns))[:-1])
     return [model.turn_of(part) for part in parts]
 
 
-def observed_by(model: LanguageModel, turns: Sequence[int], episode: Episode) -> Observed:
-    """Make what a model reads within an episode; ``turns`` are the lengths of its turns."""
-    places = list(accumulate(turns))[:-1]
-    heard = episode.observations
-    return tuple((at, model.observed_ids(o)) for at, o in zip(places, heard, strict=False))
+def observed_by(
+    model: Reader, turns: Sequence[int], room: int, episode: Episode
+) -> Observed | None:
+    """Make what a model reads within an episode; ``turns`` are the lengths of its turns, and
+    ``room`` is for all tokens. None: it is too long, and the rest is not made."""
+    room -= sum(turns)
+    made = []
+    for at, heard in zip(accumulate(turns[:-1]), episode.observations, strict=False):
+        ids = model.observed_ids(heard)
+        room -= len(ids)
+        if room < 0:
+            return None
+        made.append((at, ids))
+    return tuple(made)

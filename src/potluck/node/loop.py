@@ -22,10 +22,11 @@ from functools import partial
 
 import torch
 
+from potluck.episode import transcript, turns_in
 from potluck.exchange import Received, Round
 from potluck.node.episodes import Replays
+from potluck.node.learning.base import Learning, UpdateReport
 from potluck.node.learning.batch import pack
-from potluck.node.learning.learner import Learner, UpdateReport
 from potluck.node.participant import Clock, Participant, Spent
 from potluck.node.report import report_of
 from potluck.node.sample import sample
@@ -46,7 +47,7 @@ class Node(Participant):
 
     task: Task
     writer: Writer
-    learner: Learner
+    learner: Learning
     trusts: Callable[[str], bool]
     """Function that tells of an author if it is trusted: see ``objective/trust.py``."""
     habits: HabitTest | None = None
@@ -76,7 +77,7 @@ class Node(Participant):
             replays = self.replays()
             read = partial(self.read, replays=replays)
             selection = self.pace.select(round, arrived, read)
-            groups = self._grade(round, selection, replays)
+            groups = self._grade(round, selection)
             self.pace.remember(round, groups)
             answers = [answer for group in groups for answer in _answers(group)]
             habits = self.habits.habits(answers) if self.habits else {}
@@ -90,7 +91,7 @@ class Node(Participant):
                 )
                 self.record.add_sample(lines)
         made = groups, update, habits, selection, arrived
-        report = report_of(round, self.name, *made, replays=replays)
+        report = report_of(round, self.name, *made)
         attendance, apart = self.pace.attendance, spent.server_mismatch
         first = None if apart is None else self.record.first("metrics", "server_apart")
         report = replace(
@@ -122,15 +123,17 @@ class Node(Participant):
         given = completion, problem, self.learner.policy, self.writer.sampling
         return read(*given, needs_logp=needs_logp, replays=replays)
 
-    def _grade(self, round: int, selected: Selection, replays: Replays | None) -> list[Group]:
+    def _grade(self, round: int, selected: Selection) -> list[Group]:
         groups, lines = [], []
         for rows, past in zip(selected.groups, selected.past_rewards, strict=True):
             written = [row.completion for row in rows]
             problem = self.task.problem(written[0].problem_id)
-            texts = [row.text for row in rows]
-            rewards, by_function = graded(self.task, [problem] * len(rows), written, texts)
+            texts, episodes = [row.text for row in rows], [row.episode for row in rows]
+            given = [problem] * len(rows), written, texts, episodes
+            rewards, by_function = graded(self.task, *given)
             parts = {name: tuple(values) for name, values in by_function.items()}
-            for at, (c, text, reward) in enumerate(zip(written, texts, rewards, strict=True)):
+            for at, (row, reward) in enumerate(zip(rows, rewards, strict=True)):
+                c, text = row.completion, row.text
                 if not math.isfinite(reward):
                     raise NonFiniteError(
                         f"the task's reward for completion {c.index} of {c.problem_id!r} by "
@@ -140,7 +143,8 @@ class Node(Participant):
                 paid = {"reward": reward}
                 if [*parts] != ["task"]:
                     paid |= {f"reward/{name}": values[at] for name, values in parts.items()}
-                said = {"turns": replays.transcript(c)} if replays else {}
+                turns = turns_in(c.text or "") or ()
+                said = {"turns": transcript(turns, row.episode)} if row.episode else {}
                 lines.append({"round": round, **origin, **paid, "end": c.end, "text": text, **said})
             groups.append(Group(problem, rows, tuple(rewards), parts, past))
         self.record.add_problems(round, [group.problem for group in groups])

@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from potluck.exchange import Round
-from potluck.node.episodes import BY_REPLAY, Replays
+from potluck.node.episodes import BY_REPLAY
+from potluck.node.learning.base import UpdateReport
 from potluck.node.learning.batch import Scored
-from potluck.node.learning.learner import UpdateReport
 from potluck.node.learning.score import METRICS
 from potluck.node.selection import Selection
 from potluck.objective.habit import Habit
 from potluck.objective.losses import k3
 from potluck.reports import BLOCKING_WEIGHT, AuthorReport, RewardReport, RoundReport, mean
-from potluck.types import Completion, Group
+from potluck.types import Completion, Episode, Group
 
 WRONG, MIXED, RIGHT = 0, 1, 2
 """Results of the learner's own completions of a problem: none a success, some, all."""
@@ -37,8 +37,6 @@ def report_of(
     habits: Mapping[str, Habit],
     selection: Selection,
     arrived: Round,
-    *,
-    replays: Replays | None = None,
 ) -> RoundReport:
     """Report what came in a round and what was learned; ``update`` is None if nothing came."""
     learned: dict[str, Any] = {"filtered_share": 0.0}
@@ -46,7 +44,7 @@ def report_of(
         learned = _of_update(update, groups, name, habits)
         learned["sources"] |= {
             author: replace(learned["sources"][author], **numbers)
-            for author, numbers in _of_episodes(groups, selection, replays).items()
+            for author, numbers in _of_episodes(groups, selection).items()
         }
     return RoundReport(
         round=round,
@@ -113,15 +111,17 @@ def _of_update(
 
 
 def _of_episodes(
-    groups: Sequence[Group], selection: Selection, replays: Replays | None
+    groups: Sequence[Group], selection: Selection
 ) -> dict[str, dict[str, float | None]]:
     """Return the numbers of each author's episodes; of nobody where there is no environment."""
-    written: dict[str, list[Completion]] = {}
-    for row in (row for group in groups for row in group.rows if replays):
-        written.setdefault(row.completion.author, []).append(row.completion)
+    written: dict[str, list[tuple[Completion, Episode]]] = {}
+    for row in (row for group in groups for row in group.rows):
+        if row.episode:
+            author, both = row.completion.author, (row.completion, row.episode)
+            written.setdefault(author, []).append(both)
     found: dict[str, dict[str, float | None]] = {}
-    for author, completions in written.items():
-        episodes = [replays.episode(c) for c in completions] if replays else []
+    for author, its in written.items():
+        completions, episodes = zip(*its, strict=True)
         calls = sum(each.calls for each in episodes)
         refused = sum(selection.unreadable.get((author, reason), 0) for reason in BY_REPLAY)
         found[author] = {

@@ -13,7 +13,7 @@ import torch
 from msgspec import json
 from torch import Tensor
 
-from potluck.model import LanguageModel
+from potluck.model import Reader
 from potluck.node.learning.batch import Scored
 from potluck.node.learning.score import METRICS, candidates
 from potluck.objective.methods import ObjectiveConfig
@@ -28,7 +28,7 @@ def sample(
     round: int,
     groups: Sequence[Group],
     scored: Scored,
-    policy: LanguageModel,
+    policy: Reader,
     objective: ObjectiveConfig,
     *,
     me: str,

@@ -8,6 +8,7 @@ lengths, the stop token. What cannot be read exactly is left out, and counted wi
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 from typing import Literal
@@ -16,7 +17,7 @@ import numpy as np
 
 from potluck.config import SamplingConfig
 from potluck.episode import text_of
-from potluck.model import LanguageModel
+from potluck.model import Reader
 from potluck.node.episodes import NotReplayed, Replays, observed_by, spelled_turns, turns_of
 from potluck.types import Completion, Problem, Row
 
@@ -66,7 +67,7 @@ class Selection:
 def read(
     completion: Completion,
     problem: Problem,
-    model: LanguageModel,
+    model: Reader,
     limits: SamplingConfig,
     *,
     needs_logp: bool = False,
@@ -123,7 +124,7 @@ def read(
 
 
 def _spelled(
-    completion: Completion, prompt_P: np.ndarray, model: LanguageModel
+    completion: Completion, prompt_P: np.ndarray, model: Reader
 ) -> list[list[int]] | UnreadReason:
     """Find the ids of a completion's text, turn by turn, each with the model's stop token if its
     author's model ended it."""
@@ -140,21 +141,20 @@ def _spelled(
 
 
 def _played(
-    completion: Completion, problem: Problem, model: LanguageModel, replays: Replays, room: int
+    completion: Completion, problem: Problem, model: Reader, replays: Replays, room: int
 ) -> Row | UnreadReason:
     """Read an episode whose ids are the model's; ``room`` is for all behind its prompt."""
     turns = turns_of(completion, model)
     if completion.text not in (None, text_of(turns)):
         return "inexact text"
-    episode = replays.replay(completion, problem, turns)
-    if isinstance(episode, str):
-        return episode
-    observed = observed_by(model, completion.turns, episode)
-    if len(completion.token_T) + sum(len(ids) for _, ids in observed) > room:
-        return "too long"
+    observe = partial(observed_by, model, completion.turns, room)
+    found = replays.replay(completion, problem, turns, observe)
+    if isinstance(found, str):
+        return found
+    episode, observed = found
     text = "\n".join(turn.content for turn in turns)
     written = replace(completion, text=text_of(turns))
-    return Row(written, model.prompt(problem), written.token_T, text, observed)
+    return Row(written, model.prompt(problem), written.token_T, text, observed, episode)
 
 
 def readable_rows(

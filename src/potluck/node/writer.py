@@ -8,7 +8,7 @@ import torch
 
 from potluck.config import SamplingConfig
 from potluck.files import derived_seed
-from potluck.model import LanguageModel
+from potluck.model import Reader
 from potluck.rollout.base import (
     Engine,
     OpenWriting,
@@ -31,7 +31,7 @@ class Writer:
     name: str
     engine: Engine
     task: Task
-    policy: LanguageModel
+    policy: Reader
     sampling: SamplingConfig
     seed: int
     """Seed of the run."""

@@ -13,8 +13,9 @@ from potluck.config import RunConfig
 from potluck.evaluation.grade import evaluate, evaluation_engine
 from potluck.exchange import Received
 from potluck.files import derived_seed
+from potluck.node.learning.base import UpdateReport, silent
 from potluck.node.learning.batch import Batch, Scored, pack
-from potluck.node.learning.learner import Learner, UpdateReport, silent
+from potluck.node.learning.learner import Learner
 from potluck.node.learning.passes import Gradient
 from potluck.node.loop import Node
 from potluck.node.participant import Spent
@@ -24,6 +25,7 @@ from potluck.replay.plan import ReplayRow
 from potluck.replay.worth import Worth, authors_worth
 from potluck.reports import AuthorReport, mean
 from potluck.rollout.base import RandomSampler, RolloutRequest
+from potluck.tasks.base import graded
 from potluck.types import Group, Row
 
 Direction = Sequence[Tensor | None]
@@ -68,7 +70,8 @@ def replay_node(
     Raises:
         NonFiniteError: the method gives a number that is not finite.
     """
-    engine = evaluation_engine(node.writer.engine, config)
+    engine, learner = evaluation_engine(node.writer.engine, config), node.learner
+    assert isinstance(learner, Learner)
     every, count = config.evaluation.every, config.evaluation.problems
     for round in rounds:
         recorded = node.exchange.finish(round, Received())
@@ -81,8 +84,8 @@ def replay_node(
             ids = [share.problem_id for share in shares if share.problem_id in there]
         asked = list(dict.fromkeys(ids))
         groups = [fresh_groups(node, round, asked, take=take) for take in (0, 1) if asked]
-        estimates = [on_policy_gradient(node.learner, each) for each in groups]
-        recording = RecordingLearner.of(node.learner)
+        estimates = [on_policy_gradient(learner, each) for each in groups]
+        recording = RecordingLearner.of(learner)
         live = replace(node, learner=recording)
         report = live.use(round, recorded, NOT_LIVE, size_bytes=0)
         # A round in which nothing came is not scored.
@@ -136,9 +139,9 @@ def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: in
     for problem in problems:
         readings = [node.read(c, replays=replays) for c in written if c.problem_id == problem.id]
         rows = tuple(row for row in readings if isinstance(row, Row))
-        completions, texts = [row.completion for row in rows], [row.text for row in rows]
-        rewards = node.task.rewards([problem] * len(rows), completions, texts)
         if rows:  # an environment may have broken off all
+            columns = [(row.completion, row.text, row.episode) for row in rows]
+            rewards, _ = graded(node.task, [problem] * len(rows), *zip(*columns, strict=True))
             groups.append(Group(problem, rows, tuple(rewards)))
     return groups
 

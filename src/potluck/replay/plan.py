@@ -123,7 +123,7 @@ def make_plan(
     found = {
         each.name: tuple(line.round for line in each.rounds)[:rounds]
         for each in recorded.nodes
-        if each.rounds and node in ("", each.name) and each.name in config.learners
+        if each.rounds and node in ("", each.name) and each.name in config.trained_here
     }
     if not found:
         raise ReplayError(

@@ -14,17 +14,6 @@ from potluck.reports.rounds import (
 from potluck.reports.statistics import Stat, mean, smoothed, stats_of
 
 __all__ = [
-    "BLOCKING_WEIGHT",
-    "AuthorReport",
-    "Doubts",
-    "EvaluationReport",
-    "RewardReport",
-    "RoundReport",
-    "Stat",
-    "as_line",
-    "mean",
-    "seconds_left",
-    "smoothed",
-    "stats_of",
-    "waited_share",
-]
+    "BLOCKING_WEIGHT", "AuthorReport", "Doubts", "EvaluationReport", "RewardReport", "RoundReport",
+    "Stat", "as_line", "mean", "seconds_left", "smoothed", "stats_of", "waited_share",
+]  # fmt: skip

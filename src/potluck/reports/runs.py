@@ -19,6 +19,7 @@ skipped and missing ones have defaults, so older and newer runs can be read.
 
 import os
 from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -28,7 +29,6 @@ import msgspec
 
 from potluck.files import SUM, printable
 from potluck.reports.rounds import EvaluationReport, RoundReport
-from potluck.reports.said import Said
 from potluck.reports.status import FolderStatus
 from potluck.reports.tail import DAMAGED, Line, Tail, newest, read_small
 from potluck.types import NODE_NAME, PotluckError
@@ -49,6 +49,42 @@ LONGEST_SETTING = 200
 
 class RunReadError(PotluckError):
     """A folder that is no run, or a file of a run that cannot be read."""
+
+
+class Called(msgspec.Struct, frozen=True):
+    """A call of a tool."""
+
+    name: str = ""
+    arguments: msgspec.Raw = msgspec.Raw(b"{}")
+
+    def __str__(self) -> str:
+        arguments = bytes(self.arguments)
+        with suppress(*DAMAGED):  # escapes of letters become letters
+            arguments = msgspec.json.encode(msgspec.json.decode(arguments))
+        return f"{self.name}({arguments.decode(errors='replace')})"
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A message of an episode: one of the list that ``episode.transcript`` makes. It is text of
+    models and environments, and not safe to show as it is."""
+
+    role: str = ""
+    """assistant: the model wrote it; all others: the environment said it."""
+    content: str = ""
+    calls: tuple[Called, ...] = ()
+
+    @property
+    def is_written(self) -> bool:
+        return self.role == "assistant"
+
+    @property
+    def words(self) -> str:
+        """The content and the calls, a line each.
+
+        >>> Said("assistant", "I add.", (Called("add", msgspec.Raw(b'{"a": 1}')),)).words
+        'I add.\\nadd({"a":1})'
+        """
+        return "\n".join([*([self.content] if self.content else ()), *map(str, self.calls)])
 
 
 class WrittenCompletion(msgspec.Struct, frozen=True):
@@ -150,7 +186,7 @@ class RecipeRead(msgspec.Struct, frozen=True):
 class Run:
     """A run folder, as far as it has been written."""
 
-    path: Path
+    folder: Path
     recipe: RecipeRead
     nodes: tuple[NodeRun, ...]
 
@@ -298,3 +334,10 @@ def _last_round(file: Path) -> tuple[WrittenCompletion, ...]:
     lines = [*newest(file, WrittenCompletion, END_BYTES)]
     last = [line for line in lines if line.round == lines[-1].round]
     return tuple({(line.problem, line.author, line.index): line for line in last}.values())
+
+
+def lines_of(messages: Iterable[Said]) -> Iterator[tuple[Said, str]]:
+    """Yield each line of what was said, with its message; an empty message has one line."""
+    for said in messages:
+        for line in said.words.split("\n"):
+            yield said, line

@@ -1,9 +1,5 @@
-"""The state of a node at one moment, as it tells it: in its folder, and to the swarm.
-
-<run>/<node>/status.json     a ``FolderStatus``, written once a second while the node runs
-<run>/status/<node>          a ``StatusLine`` in MessagePack, signed: on the network
-
-Nothing is decided by it: what others say here is for people.
+"""The state of a node at one moment, as it tells it: in its folder, and to the swarm. Nothing is
+decided by it: what others say here is for people.
 """
 
 from typing import Annotated
@@ -36,7 +32,6 @@ class AuthorStatus(Struct, frozen=True, array_like=True):
 
 
 def author_status(report: AuthorReport) -> AuthorStatus:
-    """Return what a status line tells of an author."""
     return AuthorStatus(*(getattr(report, name) for name in AuthorStatus.__struct_fields__))
 
 
@@ -71,15 +66,19 @@ class StatusLine(Struct, frozen=True, kw_only=True):
 
 
 class PeerLine(Struct, frozen=True, kw_only=True):
-    """Another node in the eyes of this one."""
+    """Another node in the eyes of this one. Times are seconds since 1970."""
 
     live: bool = False
+    """True while it is connected. Unsigned where a network tells it, so only a hint."""
     heard_s: float | None = None
-    """Seconds since 1970 of its last announcement; None before the first."""
+    """Time of its last valid announcement; None before the first."""
     newest_round: int | None = None
+    """Newest round of which a usable batch came; None before the first."""
     quarantined_until_s: float = 0.0
+    """End of its quarantine; 0 if it is in none."""
     refused: dict[str, int] = {}
-    """Messages refused under its name, by the reason."""
+    """Messages refused under its name since this node was started, by the reason; status lines
+    where this node listens to them."""
     line: StatusLine | None = None
     """Newest status line that its key has signed, where this node listens to them (--web)."""
 

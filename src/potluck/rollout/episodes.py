@@ -67,7 +67,7 @@ class Episodes:
         """Begin an episode of at most so many sampled tokens, and ``room`` for all behind the
         prompt; raise RolloutError if its environment cannot be reset."""
         try:
-            self._play.begin(episode, problem)
+            self._play.begin(episode, problem, index)
         except EnvironmentFailed as error:
             raise RolloutError(f"no episode of {problem.id!r} can begin: {error}") from error
         self._open[episode] = _Unfinished(problem, index, tokens, room)

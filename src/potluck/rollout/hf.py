@@ -21,7 +21,7 @@ from potluck.episode import Environment
 from potluck.model.loading import ModelError
 from potluck.model.policy import LanguageModel
 from potluck.rollout.base import Progress, Requests, Sampler, completion_budget
-from potluck.rollout.cache import Reader, TurnReader
+from potluck.rollout.cache import PromptReader, TurnReader
 from potluck.rollout.episodes import Episodes
 from potluck.rollout.playing import Playing
 from potluck.types import Completion, End, Problem
@@ -123,7 +123,7 @@ class HFEngine:
     ) -> list[Completion]:
         rows = [(task, task.first_index + i) for task in tasks for i in range(task.count)]
         budget_N = torch.tensor([task.token_budget for task, _ in rows], device=self.policy.device)
-        reader = Reader(network, *_prompts(tasks))
+        reader = PromptReader(network, *_prompts(tasks))
         stop_K = torch.tensor(sorted(self.policy.stop_ids), device=self.policy.device)
         # The batch shrinks; ``row_N`` has the index in ``rows`` of each row that is left.
         row_N = torch.arange(len(rows), device=self.policy.device)

@@ -82,11 +82,19 @@ class EngineOptions(Options, frozen=True, kw_only=True):
     """Several processes that are one node can each write with it."""
     has_weights: ClassVar[bool] = True
     """False: the node is an author only. It has no model of ours, and learns nothing."""
+    trains: ClassVar[bool] = False
+    """True: what writes also learns, and has the weights; none are here."""
+    uses: ClassVar[frozenset[str] | None] = None
+    """Keys of its node that it reads, and may be set; None: all."""
 
     @property
     def sends(self) -> tuple[tuple[str, str], ...]:
         """Environment variables whose values it sends, each with the url that it sends it to."""
         return ()
+
+    def reads(self, model: str) -> str:
+        """Name the folder or id that has the tokenizer of the node's ``model``."""
+        return model
 
     def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
         """Build the engine that writes with the weights of ``policy``."""
@@ -198,11 +206,6 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
             adapter=self.model if settings.adapter else "",
             sleeps=self.sleeps,
         )
-        if settings.environment and self.overlap:
-            raise ConfigError(
-                f"[node.{settings.node}.engine] overlap = true, but what plays in an environment "
-                f"cannot be begun while the node learns; drop it"
-            )
         engine: Callable[..., ServerEngine]
         engine = OverlappingServerEngine if self.overlap else ServerEngine
         if settings.environment:
@@ -268,6 +271,7 @@ class TextOptions(EngineOptions, frozen=True, kw_only=True):
     """An engine without weights of ours: its node is an author only (``rollout/texts``)."""
 
     has_weights: ClassVar[bool] = False
+    uses: ClassVar[frozenset[str] | None] = frozenset({"engine", "weight", "stranger"})
 
     def open(self, settings: "TextSettings") -> "TextEngine":
         """Build the author; raise RolloutError if its file or its library is not here."""

@@ -119,13 +119,11 @@ class Look:
 class SeenRun(Look, runs.Run):
     """A run folder as ``potluck.read_run`` returns it."""
 
-    folder: Path
-
 
 def read_run(folder: Path | str) -> SeenRun:
     """Read a run folder, even during the run; raise PotluckError if it is none, or damaged."""
     run = runs.read_run(Path(folder))
-    return SeenRun(run.path, run.recipe, run.nodes, run.path)
+    return SeenRun(run.folder, run.recipe, run.nodes)
 
 
 def curves(folder: Path) -> "Figure":

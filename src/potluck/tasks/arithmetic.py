@@ -24,10 +24,6 @@ from potluck.types import Completion, Problem
 
 ChainSigns = Literal["any", "alike", "+", "-"]
 SPLIT_SIZES: dict[Split, int] = {"train": 20_000, "validation": 1_000, "out-of-distribution": 1_000}
-SUM = re.compile(r"([0-9]{1,18})\+([0-9]{1,18})")
-CHAIN = re.compile(r"[1-9][0-9](?:[+-][1-9])+")
-LONGEST_CHAIN = 32
-"""Largest number of numbers in a chain."""
 
 
 class DigitsOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag="digits"):
@@ -67,11 +63,13 @@ Draw = Callable[[random.Random, int], str]
 class Arithmetic:
     """Problems that are drawn at random, all different, the same on every machine."""
 
+    form: re.Pattern[str]
+    """Form of an id: the task's name, and what is to be worked out."""
+    example: str
     notes: tuple[str, ...] = ()
 
     def __init__(
         self,
-        name: str,
         draw: Draw,
         size: int,
         other_size: int,
@@ -79,6 +77,7 @@ class Arithmetic:
         train_problems: int = 0,
     ) -> None:
         """Draw the problems of every split; out of distribution of ``other_size``."""
+        name = self._name = self.example.partition("/")[0]
 
         def drawn(split: Split, draw: Draw, size: int, avoid: Sequence[str] = ()) -> list[str]:
             generator, taken = random.Random(f"{name}/{size}/{len(avoid)}"), set(avoid)
@@ -107,7 +106,12 @@ class Arithmetic:
         return self._ids[split]
 
     def problem(self, id: str) -> Problem:
-        raise NotImplementedError
+        if not self.form.fullmatch(id):
+            raise TaskError(
+                f"{id!r} is no problem of {self._name}; they look like {self.example!r}"
+            )
+        asked = id.partition("/")[2]
+        return Problem(id, f"{asked}=", str(sum(map(int, re.findall(r"[+-]?\d+", asked)))))
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
@@ -119,37 +123,27 @@ class Arithmetic:
 class Digits(Arithmetic):
     """Sums of two numbers of ``width`` digits; out of distribution: of ``other_width``."""
 
+    form = re.compile(r"digits/[0-9]{1,18}\+[0-9]{1,18}")
+    example = "digits/734+258"
+
     def __init__(self, options: DigitsOptions) -> None:
         width, other_width = options.width, options.other_width
         require_another("digits", "width", width, other_width)
-        super().__init__(
-            "digits", _draw_sum, width, other_width, train_problems=options.train_problems
-        )
-
-    def problem(self, id: str) -> Problem:
-        numbers = SUM.fullmatch(id.removeprefix("digits/"))
-        if not numbers or not id.startswith("digits/"):
-            raise TaskError(f"{id!r} is no problem of digits; they look like 'digits/734+258'")
-        a, b = numbers.groups()
-        return Problem(id, f"{a}+{b}=", str(int(a) + int(b)))
+        super().__init__(_draw_sum, width, other_width, train_problems=options.train_problems)
 
 
 class Chain(Arithmetic):
     """Chains of ``terms`` numbers; out of distribution: of ``other_terms``, or of other signs."""
+
+    form = re.compile(r"chain/[1-9][0-9](?:[+-][1-9]){1,31}")
+    example = "chain/34+7-5+8"
 
     def __init__(self, options: ChainOptions) -> None:
         signs, other_signs = options.signs, options.other_signs
         if signs == other_signs:
             require_another("chain", "terms", options.terms, options.other_terms)
         draw, draw_other = (partial(draw_chain, signs=each) for each in (signs, other_signs))
-        super().__init__("chain", draw, options.terms, options.other_terms, draw_other)
-
-    def problem(self, id: str) -> Problem:
-        name, _, chain = id.partition("/")
-        if name != "chain" or len(chain) > 2 * LONGEST_CHAIN or not CHAIN.fullmatch(chain):
-            raise TaskError(f"{id!r} is no problem of chain; they look like 'chain/34+7-5+8'")
-        total = int(chain[:2]) + sum(int(number) for number in re.findall("[+-][1-9]", chain))
-        return Problem(id, f"{chain}=", str(total))
+        super().__init__(draw, options.terms, options.other_terms, draw_other)
 
 
 def is_right(problem: Problem, text: str) -> bool:
@@ -157,16 +151,20 @@ def is_right(problem: Problem, text: str) -> bool:
     return text.partition("#")[1:] == ("#", problem.answer)
 
 
-def draw_chain(generator: random.Random, terms: int, signs: ChainSigns = "any") -> str:
-    """Draw a chain whose running totals stay within 0 to 99."""
+def draw_chain(
+    generator: random.Random, terms: int, signs: ChainSigns = "any", *, digits: int = 1
+) -> str:
+    """Draw a chain that goes on with numbers of so many digits, and whose running totals have one
+    digit more at most, and are not below 0."""
     alike: tuple[ChainSigns, ...] = ("+", "-")
     sign = generator.choice(alike) if signs == "alike" else signs
     total = generator.randint(10, 99)
     chain = str(total)
     for _ in range(terms - 1):
-        numbers = [n for n in range(-9, 10) if n and sign in ("any", f"{n:+d}"[0])]
-        if not (possible := [n for n in numbers if 0 <= total + n <= 99]):
-            return draw_chain(generator, terms, sign)
+        numbers = [n for n in range(1 - 10**digits, 10**digits) if abs(n) >= 10 ** (digits - 1)]
+        possible = [n for n in numbers if 0 <= total + n < 10 ** (digits + 1)]
+        if not (possible := [n for n in possible if sign in ("any", f"{n:+d}"[0])]):
+            return draw_chain(generator, terms, sign, digits=digits)
         number = generator.choice(possible)
         total += number
         chain += f"{number:+d}"

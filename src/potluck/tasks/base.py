@@ -8,7 +8,7 @@ from typing import Literal, Protocol, get_args
 
 from potluck.episode import Environment
 from potluck.fields import Options
-from potluck.types import Completion, PotluckError, Problem
+from potluck.types import Completion, Episode, PotluckError, Problem
 
 Split = Literal["train", "validation", "out-of-distribution"]
 
@@ -97,11 +97,16 @@ Graded = tuple[list[float], Mapping[str, list[float]]]
 
 
 def graded(
-    task: Task, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+    task: Task,
+    problems: Sequence[Problem],
+    completions: Sequence[Completion],
+    texts: Sequence[str],
+    episodes: Sequence[Episode | None] = (),
 ) -> Graded:
-    """Grade, and tell the numbers that rewards were made of; "task": the task's own grading."""
+    """Grade, and tell the numbers that rewards were made of; "task": the task's own grading. A task
+    with an environment gets the episode of each completion."""
     if made := getattr(task, "graded", None):
-        both: Graded = made(problems, completions, texts)
+        both: Graded = made(problems, completions, texts, episodes or [None] * len(texts))
         return both
     rewards = task.rewards(problems, completions, texts)
     return rewards, {"task": rewards}
@@ -194,15 +199,19 @@ class DerivedTask:
         return self._task.problem(id)
 
     def graded(
-        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+        self,
+        problems: Sequence[Problem],
+        completions: Sequence[Completion],
+        texts: Sequence[str],
+        episodes: Sequence[Episode | None],
     ) -> Graded:
         """Grade with the parts of each reward."""
-        return graded(self._task, problems, completions, texts)
+        return graded(self._task, problems, completions, texts, episodes)
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
-        return self.graded(problems, completions, texts)[0]
+        return graded(self, problems, completions, texts)[0]
 
 
 class Shortened(DerivedTask):
@@ -266,11 +275,15 @@ class WithOutOfDistribution(DerivedTask):
         return (self._other if id in self._elsewhere else self._task).problem(id)
 
     def graded(
-        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+        self,
+        problems: Sequence[Problem],
+        completions: Sequence[Completion],
+        texts: Sequence[str],
+        episodes: Sequence[Episode | None],
     ) -> Graded:
         """Grade; with the parts of each reward where all problems are of [task]."""
         if not any(p.id in self._elsewhere for p in problems):
-            return super().graded(problems, completions, texts)
+            return super().graded(problems, completions, texts, episodes)
         rewards: list[float] = []
         triples = zip(problems, completions, texts, strict=True)
         for is_other, run in groupby(triples, lambda triple: triple[0].id in self._elsewhere):

@@ -27,16 +27,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from potluck.episode import Environment, acted, transcript, turns_in
+from potluck.episode import transcript, turns_in
 from potluck.fields import Options
-from potluck.tasks.base import DerivedTask, Graded, Split, Task, TaskError
-from potluck.types import Completion, Problem
+from potluck.tasks.base import DerivedTask, Graded, Split, Task, TaskError, graded
+from potluck.types import OUT_OF_ROOM, Completion, Episode, Problem
 
 Format = Literal["text", "messages"]
 TRIAL_TEXT = "A completion."
@@ -169,7 +170,11 @@ class CustomRewards(DerivedTask):
                 ) from error
 
     def graded(
-        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+        self,
+        problems: Sequence[Problem],
+        completions: Sequence[Completion],
+        texts: Sequence[str],
+        episodes: Sequence[Episode | None],
     ) -> Graded:
         """Add up weight x number of each, and tell what each function returned, 0 for None. Raise
         TaskError if a function raised, or returned anything but one number or None for each."""
@@ -178,16 +183,16 @@ class CustomRewards(DerivedTask):
         totals, parts = [0.0] * len(texts), {}
         for name, reward in zip(self._names, self._rewards, strict=True):
             if reward.function is None:
-                values = self._task.rewards(problems, completions, texts)
+                values, _ = graded(self._task, problems, completions, texts, episodes)
             else:
                 form, columns = reward.format, self._columns
-                given = _given(problems, completions, texts, form, columns, self.environment)
+                given = _given(problems, completions, texts, form, columns, episodes)
                 values = _called(reward, reward.function, given, len(texts))
             parts[name] = values
             totals = [t + reward.weight * value for t, value in zip(totals, values, strict=True)]
         # At most: where a bad answer costs something, running on must not be the cheaper way.
         pairs = zip(totals, completions, strict=True)
-        return [min(total, 0.0) if c.end == "length" else total for total, c in pairs], parts
+        return [min(total, 0.0) if c.end in OUT_OF_ROOM else total for total, c in pairs], parts
 
 
 def _short_names(names: Sequence[str]) -> list[str]:
@@ -211,7 +216,11 @@ class HashReward(DerivedTask):
         super().__init__(task, f"{rules}; problems of {task.digest}")
 
     def graded(
-        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+        self,
+        problems: Sequence[Problem],
+        completions: Sequence[Completion],
+        texts: Sequence[str],
+        episodes: Sequence[Episode | None],
     ) -> Graded:
         rewards = [_bit(c) for _, c, _ in zip(problems, completions, texts, strict=True)]
         return rewards, {"task": rewards}
@@ -223,7 +232,7 @@ def _given(
     texts: Sequence[str],
     format: Format,
     columns: ColumnsOf,
-    environment: Environment | None = None,
+    episodes: Sequence[Episode | None] = (),
 ) -> dict[str, Any]:
     """Collect the keywords that TRL passes. A column that a row does not have is None there."""
     rows = [columns(problem) for problem in problems]
@@ -233,8 +242,8 @@ def _given(
         **{name: [row.get(name) for row in rows] for name in names},
         "prompts": [p.messages if as_messages else p.question for p in problems],
         "completions": [
-            _messages(*written, environment) if as_messages else written[2]
-            for written in zip(problems, completions, texts, strict=False)
+            _messages(*written) if as_messages else written[1]
+            for written in zip_longest(completions, texts, episodes)
         ],
         "completion_ids": [completion.token_T.tolist() for completion in completions],
         "log_extra": lambda name, value: None,
@@ -242,14 +251,11 @@ def _given(
     }
 
 
-def _messages(
-    problem: Problem, completion: Completion, text: str, environment: Environment | None
-) -> list[dict[str, Any]]:
+def _messages(completion: Completion, text: str, episode: Episode | None) -> list[dict[str, Any]]:
     """Write a completion as messages, those of an environment among them."""
-    turns = turns_in(completion.text or "") if completion.turns else None
-    if environment is None or turns is None:
+    if episode is None:
         return [{"role": "assistant", "content": text}]
-    episode = environment.replay(problem, acted(turns, completion.end), completion.observed)
+    turns = turns_in(completion.text or "") or ()
     messages = [dict(message) for message in transcript(turns, episode)]
     for message in messages:
         if calls := message.pop("calls", None):

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from potluck.episode import Episode, Observation, ToolCall, Turn, transcript
+from potluck.episode import ToolCall, Turn, transcript
 from potluck.reports import RoundReport
+from potluck.types import Episode, Observation
 
 HOSTILE = "\x1b[31m[red]boo[/red]\n<script>alert(1)</script>\u202egnorw\u200b\x9b2J&\"'"
 """ANSI in both spellings, rich markup, HTML, a turned reading order, a zero width."""

@@ -3,22 +3,18 @@
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from potluck.episode import (
-    EnvironmentFailed,
-    Episode,
-    Observation,
-    Step,
-    ToolCall,
-    Turn,
-    digest_of,
-    turns_in,
-)
+from nouns import completion
+from potluck.episode import EnvironmentFailed, Step, ToolCall, Turn, digest_of, turns_in
 from potluck.tasks.base import TaskError, environment_of
+from potluck.tasks.environments import hosted
 from potluck.tasks.environments.numbered import GameOptions
+from potluck.tasks.environments.process import Process
+from potluck.types import Episode, Observation
 
 LEAVES = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x50000000))"
 GAMES = Path(__file__).parent / "games.py"
@@ -105,7 +101,7 @@ def test_a_class_of_trl_is_played_as_it_is(made):
     said = [(o.tool, o.content) for o in episode.observations[0]]
     assert said[0] == ("increment", "5")
     assert said[1] == ("increment", "{'error': 'step must be positive'}")
-    assert said[2] == ("_hidden", "{'error': 'Tool _hidden not found.'}")
+    assert said[2] == ("tool", "{'error': 'Tool _hidden not found.'}")
     assert "unexpected keyword argument 'stride'" in said[3][1]
     assert said[4:] == [("wait", "later")]  # async tools are gathered behind the others
     assert (episode.done, episode.reward) == (True, 1.0)
@@ -234,17 +230,44 @@ def test_an_environment_that_is_nobody_elses_pays_for_what_was_played_here_alone
         says(task, "a", "x")
 
 
-def test_of_two_episodes_of_the_same_turns_each_is_found_by_what_it_was_told(made):
+def test_of_two_episodes_of_the_same_turns_each_is_found_by_its_place_and_what_it_was_told(made):
+    task, turns = made("Count"), [Turn("x"), Turn("x")]
+    task.environment.grade = "own"
+    told = [(index, (Observation(said),)) for index in range(2) for said in ("one", "two")]
+    for reward, (index, said) in enumerate(told):
+        episode = Episode((said, said), True, float(reward))
+        task.environment.remember(first(task), turns, episode, index)
+    for reward, (index, said) in enumerate(told):
+        one = completion((5, 6), problem=first(task).id, index=index)
+        written = replace(one, turns=(1, 1), observed=digest_of(said))
+        assert task.environment.replay(first(task), turns, written).reward == reward
+
+
+def test_what_is_remembered_is_bounded_in_bytes(made, monkeypatch):
+    monkeypatch.setattr(hosted, "MOST_KEPT_BYTES", 3_000)
     task = made("Count")
     task.environment.grade = "own"
-    told = [(Observation("one"),), (Observation("two"),)]
-    for reward, said in enumerate(told):
-        episode = Episode((said, said), True, float(reward))
-        task.environment.remember(first(task), [Turn("x"), Turn("x")], episode)
-    for reward, said in enumerate(told):
-        turns = [Turn("x"), Turn("x")]
-        found = task.environment.replay(first(task), turns, digest_of(said))
-        assert found.reward == reward
+    for at in range(9):
+        episode = Episode(((Observation("a" * 500),),), True, float(at))
+        for _ in range(2):  # what is remembered twice counts once
+            task.environment.remember(first(task), [Turn(str(at))], episode, 0)
+    with pytest.raises(EnvironmentFailed, match="no such episode"):
+        says(task, "6")
+    assert says(task, "7") == says(task, "8") == ["a" * 500]
+
+
+def test_a_failure_is_not_remembered(made, monkeypatch):
+    task = made("Count")
+    problem, ask = first(task), Process.ask
+
+    def busy(process, *line):
+        raise EnvironmentFailed("more than 5 s")
+
+    monkeypatch.setattr(Process, "ask", busy)
+    with pytest.raises(EnvironmentFailed, match="5 s"):
+        says(task, "a", problem=problem)
+    monkeypatch.setattr(Process, "ask", ask)
+    assert says(task, "a", problem=problem)
 
 
 def test_only_an_environment_of_grade_own_reaches_the_network(made, monkeypatch):

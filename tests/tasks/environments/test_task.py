@@ -10,9 +10,9 @@ import pytest
 from nouns import completion
 from potluck.builder.task import code_of, make_task
 from potluck.config import ConfigError, from_tree
-from potluck.episode import EnvironmentFailed, ToolCall, Turn, text_of
+from potluck.episode import EnvironmentFailed, ToolCall, Turn, acted, text_of
 from potluck.tasks.arithmetic import DigitsOptions
-from potluck.tasks.base import DerivedTask, TaskError, environment_of
+from potluck.tasks.base import DerivedTask, TaskError, environment_of, graded
 from potluck.tasks.rewards import HashReward
 from tasks.environments.test_hosted import GAMES, first, made, says
 
@@ -27,7 +27,9 @@ def episode(problem, *turns, end="stop"):
 
 def earned(task, problem, *turns, end="stop"):
     one = episode(problem, *turns, end=end)
-    return task.rewards([problem], [one], ["\n".join(turn.content for turn in turns)])[0]
+    said = "\n".join(turn.content for turn in turns)
+    went = environment_of(task).replay(problem, acted(turns, end), one)
+    return graded(task, [problem], [one], [said], [went])[0][0]
 
 
 @pytest.fixture
@@ -50,6 +52,7 @@ def test_an_episode_earns_what_this_nodes_own_environment_pays(made):
     assert earned(task, problem, Turn("a"), Turn("x")) == 2.0
     assert earned(task, problem, Turn("a"), end="turns") == 1.0
     assert earned(task, problem, Turn("a"), Turn("x"), end="length") == 0.0  # the cut one is unsaid
+    assert earned(task, problem, Turn("a"), end="room") == 0.0
     with pytest.raises(EnvironmentFailed, match="has no turns"):
         task.rewards([problem], [completion(problem=problem.id)], [""])
     assert environment_of(HashReward(task)) is task.environment

@@ -9,11 +9,12 @@ import pytest
 
 import potluck
 from nouns import completion
-from potluck.episode import ToolCall, Turn, text_of
+from potluck.episode import ToolCall, Turn, played, text_of
 from potluck.launch.in_process import run
 from potluck.tasks import TaskError
-from potluck.tasks.base import overlaps
-from potluck.tasks.games.calculator import CalculatorOptions, draw_chain
+from potluck.tasks.arithmetic import draw_chain
+from potluck.tasks.base import graded, overlaps
+from potluck.tasks.games.calculator import CalculatorOptions
 from potluck.tasks.games.maze import SPARE, Maze, MazeOptions
 from solutions import calculator_solution
 
@@ -46,9 +47,9 @@ def fewest_turns(game):
     while games:
         turns += 1
         after = {}
-        for played in games.values():
+        for game in games.values():
             for letter in Maze.actions:
-                then = copy.deepcopy(played)
+                then = copy.deepcopy(game)
                 then.turns_left = 99
                 _, reward, done = then.step(letter)
                 if done:
@@ -145,7 +146,12 @@ def test_a_maze_of_one_split_is_not_asked_in_another():
         way = game.plan.shortest(game.state)
         right, wrong = (text_of([Turn(move) for move in moves]) for moves in (way, way[::-1]))
         written = [written_as(problem, text) for text in (right, wrong)]
-        assert task.rewards([problem] * 2, written, ["", ""]) == [1.0, 0.0]
+        assert paid(task, problem, *written) == [1.0, 0.0]
+
+
+def paid(task, problem, *written):
+    episodes = [played(task.environment, problem, each) for each in written]
+    return graded(task, [problem] * len(written), written, [""] * len(written), episodes)[0]
 
 
 def turns_of(said):
@@ -170,13 +176,13 @@ def test_a_chain_that_is_worked_off_with_the_calculator_is_right():
         others = [[Turn(problem.answer)], [*turns[:-1], Turn(f"{problem.answer} ")], turns[:-1]]
         written = [written_as(problem, text_of(each)) for each in [turns, *others]]
         cut = replace(written[0], turns=(2,), end="turns")
-        assert task.rewards([problem] * 5, [*written, cut], [""] * 5) == [1.0, 1.0, 0.0, 0.0, 0.0]
+        assert paid(task, problem, *written, cut) == [1.0, 1.0, 0.0, 0.0, 0.0]
 
 
 def test_a_chain_stays_within_three_digits():
     luck = random.Random(0)
     for terms in [3, 5, 16] * 100:
-        question = draw_chain(luck, terms)
+        question = draw_chain(luck, terms, digits=2)
         totals = calculator_solution(f"{question}=")[1::2]
         assert len(totals) == terms - 1
         assert all(0 <= int(total) <= 999 for total in totals)

@@ -19,11 +19,13 @@ import msgspec
 from potluck.exchange.base import ExchangeError, WireError
 from potluck.exchange.fetcher import Answers
 from potluck.exchange.folder.store import Store, check_endpoints, free_endpoints, try_endpoint
+from potluck.exchange.keys.keys import STRANGERS
 from potluck.exchange.process import CLOSE_S, ProcessExchange
 from potluck.exchange.protocol.announcement import CHALLENGE_BYTES, encode_answer
 from potluck.exchange.protocol.beliefs import Question
 from potluck.exchange.protocol.fetch_queue import FetchJob
-from potluck.exchange.protocol.peers import STRANGERS, heard_s
+from potluck.exchange.protocol.outbox import file_name
+from potluck.exchange.protocol.peers import heard_s
 from potluck.exchange.transport import Membership
 from potluck.reports.events import Notice
 from potluck.types import NODE_NAME
@@ -92,7 +94,7 @@ class FolderExchange(ProcessExchange):
         self._workers.start("look at the others", self._run_until_closed)
 
     def _get_batches(self, job: FetchJob) -> Answers:
-        path = f"{self._run}/{job.author}/{_file_name(job.offer.round)}"
+        path = f"{self._run}/{job.author}/{file_name(job.offer.round)}"
         try:
             yield from self._store.read({path: job.offer.size_bytes}).items()
         except OSError:  # It is asked for again.
@@ -148,7 +150,7 @@ class FolderExchange(ProcessExchange):
             self._due_s, self._newest = now_s + BEAT_S, self._announcement()
             answers = {name: answer for name, (_, answer) in self._answers.items()}
             said = self._line or b"", dict(self._questions), answers
-        offered = {_file_name(each.round): each.round for each in self._outbox.offers()}
+        offered = {file_name(each.round): each.round for each in self._outbox.offers()}
         for name in offered.keys() - self._written:
             if (signed := self._outbox.get(offered[name])) is not None:
                 self._store.write(f"{self._run}/{self._me}/{name}", signed)
@@ -216,10 +218,6 @@ class FolderExchange(ProcessExchange):
                 self._mailbox.on_announcement(peer.announcement, now_s)
             elif peer.live and not is_here:
                 self._mailbox.on_leave(name)
-
-
-def _file_name(round: int) -> str:
-    return f"{round:06d}.ptlk"
 
 
 @contextmanager

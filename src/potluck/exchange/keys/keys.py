@@ -34,7 +34,8 @@ BATCH = b"batch"
 FILE_BYTES = 1 << 20
 """Largest size of a key file or a roster."""
 STRANGERS = 64
-"""Most strangers that are remembered: names without end must not fill the memory."""
+"""Most strangers that are remembered, and names of others under which refusals are counted: names
+without end must not fill the memory."""
 _log = logging.getLogger(__name__)
 
 
@@ -132,16 +133,6 @@ def public_text(public: bytes) -> str:
     return _written(PUBLIC, public)
 
 
-def public_bytes(text: str) -> bytes:
-    try:
-        return _unwritten(PUBLIC, text)
-    except ValueError as error:
-        shown = f"{SECRET}:..., a secret" if text.startswith(SECRET) else repr(text[:80])
-        raise IdentityError(
-            f"{shown} is no public key; expected {PUBLIC}: and 43 letters, digits, - and _"
-        ) from error
-
-
 def roster_line(name: str, key: Key) -> str:
     """Return the line to give to the others: it binds ``name`` to ``key`` in a roster."""
     return roster_text({name: key.public}).rstrip("\n")
@@ -166,9 +157,13 @@ def read_roster(path: Path) -> dict[str, bytes]:
         if not isinstance(text, str):
             raise IdentityError(f'roster {path}: {name} is {text!r}; expected "ed25519:..."')
         try:
-            public = public_bytes(text)
-        except IdentityError as error:
-            raise IdentityError(f"roster {path}: {name}: {error}") from error
+            public = _unwritten(PUBLIC, text)
+        except ValueError as error:
+            shown = f"{SECRET}:..., a secret" if text.startswith(SECRET) else repr(text[:80])
+            raise IdentityError(
+                f"roster {path}: {name}: {shown} is no public key; expected {PUBLIC}: and 43 "
+                f"letters, digits, - and _"
+            ) from error
         for other, key in roster.items():
             if key == public:
                 raise IdentityError(

@@ -8,8 +8,7 @@
     answer       = Key.sign("hello", challenge + announcement)
 
 It is signed, so that nobody makes a reader fetch, or count as a fault, what the node never said;
-and it says all of it again each time, so that a lost one repairs itself. A recorded one is signed
-as well: the answer to a random challenge proves which ``session`` of a node is the present one.
+and it says all of it again each time, so that a lost one repairs itself.
 """
 
 import hashlib

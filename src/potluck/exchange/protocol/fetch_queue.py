@@ -18,8 +18,6 @@ REMEMBERED = 4 * MAX_OFFERS
 
 @dataclass(frozen=True, slots=True)
 class FetchJob:
-    """One attempt to fetch one batch."""
-
     author: str
     offer: Offer
 
@@ -120,19 +118,15 @@ class FetchQueue:
 
     def _free(self) -> Iterator[tuple[str, dict[int, _Open]]]:
         """Yield the authors from which more may be fetched, each with what is not under way."""
-        if self._all_under_way() >= IN_ALL:
+        counts = {author: len(offers) for author, offers in self._under_way.items()}
+        if sum(counts.values()) >= IN_ALL:
             return
-        strangers_too = self._strangers_under_way() < OF_STRANGERS
+        of_strangers = (n for author, n in counts.items() if not self._comes_first(author))
+        strangers_too = sum(of_strangers) < OF_STRANGERS
         for author, ours in self._open.items():
             under_way = self._under_way.get(author, {})
             if len(under_way) < AT_ONCE and (strangers_too or self._comes_first(author)):
                 yield author, {r: one for r, one in ours.items() if r not in under_way}
-
-    def _all_under_way(self) -> int:
-        return sum(map(len, self._under_way.values()))
-
-    def _strangers_under_way(self) -> int:
-        return sum(len(o) for author, o in self._under_way.items() if not self._comes_first(author))
 
     def _is_back(self, author: str, offer: Offer) -> None:
         under_way = self._under_way.get(author, {})
@@ -168,9 +162,6 @@ class FetchQueue:
         """Return whether this very batch came."""
         one = self._settled.get(author, {}).get(offer.round)
         return one == _Settled(offer.digest, valid=True)
-
-    def rounds(self, author: str) -> frozenset[int]:
-        return frozenset(r for r, one in self._settled.get(author, {}).items() if one.valid)
 
     def promising(self) -> list[str]:
         """Return the author of each batch that is to come, but for authors that failed last."""

@@ -3,7 +3,7 @@ no network; the caller passes the time, in seconds of a clock that never goes ba
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -56,10 +56,6 @@ class Mailbox(ABC):
     @abstractmethod
     def receive(self, round: int, now_s: float, *, waited: bool) -> Received:
         """Return what is of use in ``round``, each batch once; ``waited``: the deadline is over."""
-
-    @abstractmethod
-    def newest_of(self, batches: Iterable[Delivery]) -> dict[str, int]:
-        """Return the newest round of each author of ``batches``, where authors count their own."""
 
     @abstractmethod
     def _is_of_use(self, author: str, round: int, newest: int) -> bool:
@@ -174,7 +170,6 @@ class Mailbox(ABC):
             self._news.append(news)
 
     def tell(self, news: Told) -> None:
-        """Keep ``news`` for the thread that shows them."""
         self._news.append(news)
 
     def drain_news(self) -> list[Told]:

@@ -44,7 +44,7 @@ class Outbox:
             return
         self._take(round, signed)
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._path(round), signed)
+        write_atomically(self._folder / file_name(round), signed)
 
     def _take(self, round: int, signed: bytes) -> None:
         """Keep a batch in memory, and drop the oldest one if there are too many."""
@@ -52,10 +52,11 @@ class Outbox:
         while len(self._signed) > self._kept_rounds:
             oldest = min(self._signed)
             self._signed = {r: signed for r, signed in self._signed.items() if r != oldest}
-            self._path(oldest).unlink(missing_ok=True)
+            (self._folder / file_name(oldest)).unlink(missing_ok=True)
 
-    def _path(self, round: int) -> Path:
-        return self._folder / f"{round:06d}.ptlk"
+
+def file_name(round: int) -> str:
+    return f"{round:06d}.ptlk"
 
 
 def _is_own(path: Path, agreement: Agreement, key: Key) -> bool:

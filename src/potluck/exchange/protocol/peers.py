@@ -2,18 +2,18 @@
 time, in seconds of a clock that never goes back."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Set
+from collections.abc import Collection, Set
 from dataclasses import dataclass, field
 
-from potluck.exchange.base import PeerStatus, Reason
+from potluck.exchange.base import Reason
+from potluck.exchange.keys.keys import STRANGERS
 from potluck.exchange.protocol.announcement import MAX_OFFERS, Announcement
+from potluck.reports.status import PeerLine
 
 MOST_FAULTS = 3
 LONGEST_QUARANTINE_S = 3600.0
 FORGIVEN_AFTER = 50
 """Rounds in time that make up for one stall; with few, one could cause a stall every few rounds."""
-STRANGERS = 64
-"""Strangers that are kept in mind, and names of others under which refusals are counted."""
 HEARD_S = 15.0
 """Seconds after its last announcement for which a node is awaited; it makes one every 1 to 5 s.
 Among many nodes, which speak less often, it is ``silent_after_s``."""
@@ -200,20 +200,20 @@ class Peers:
         new, self._told = totals - self._told, totals
         return dict(sorted(new.items()))
 
-    def status(
-        self, rounds: Callable[[str], frozenset[int]], now_s: float
-    ) -> dict[str, PeerStatus]:
-        """Return a status for each peer, and for each name that is none and was refused; ``rounds``
-        returns the rounds of which a peer's batches came."""
-        refused = {name: PeerStatus(refused=dict(why)) for name, why in self._refused.items()}
-        return refused | {
-            name: PeerStatus(
-                peer.live,
-                now_s - peer.heard_s if peer.public else None,
-                rounds(name),
-                peer.newest,
-                max(0.0, peer.quarantined_until_s - now_s),
-                dict(self._refused.get(name, {})),
+    def status(self, now_s: float, clock_s: float) -> dict[str, PeerLine]:
+        """Return a line for each peer, and for each name that is none and was refused; ``clock_s``:
+        seconds since 1970 now."""
+        since_s = clock_s - now_s
+        refused = {n: {str(why): c for why, c in of.items()} for n, of in self._refused.items()}
+        return {name: PeerLine(refused=counts) for name, counts in refused.items()} | {
+            name: PeerLine(
+                live=peer.live,
+                heard_s=round(since_s + peer.heard_s, 1) if peer.public else None,
+                newest_round=peer.newest,
+                quarantined_until_s=since_s + peer.quarantined_until_s
+                if self.is_quarantined(name, now_s)
+                else 0.0,
+                refused=refused.get(name, {}),
             )
             for name, peer in self._peers.items()
         }

@@ -7,11 +7,11 @@ newest ``max_staleness + 1``. What fast authors write meanwhile costs bytes and 
 replaces a batch that became too old.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from potluck.exchange.base import Delivery, Received
+from potluck.exchange.base import Received
 from potluck.exchange.protocol.announcement import Announcement
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.mailbox import Mailbox, Partners
@@ -107,9 +107,6 @@ class InStepMailbox(Mailbox):
             self.peers.was_in_time(name)
         return Received(tuple(self._here.pop(key) for key in taken), missing)
 
-    def newest_of(self, batches: Iterable[Delivery]) -> dict[str, int]:
-        return {}
-
     def _make_room(self, author: str) -> None:
         """Drop what could fill the memory, to be fetched again: of the batches of ``author`` far
         ahead of this node's round all but the newest, before its first all but the newest few."""
@@ -146,8 +143,7 @@ class InStepMailbox(Mailbox):
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """Rule of a node at its own pace: it receives the newest batches of each author, whatever round
-    of its own they are of, and waits for nobody."""
+    """Rule of a node at its own pace."""
 
     max_staleness: int = 1
     """Rounds of its author that a batch may be old."""
@@ -216,9 +212,6 @@ class NewestMailbox(Mailbox):
             self._is_open = False
             self.fetch_queue.drop(lambda author, round: True)
         return Received(tuple(taken))
-
-    def newest_of(self, batches: Iterable[Delivery]) -> dict[str, int]:
-        return {each.author: self.peers.newest_offer(each.author, each.round) for each in batches}
 
     def arrivals(self, round: int, now_s: float) -> tuple[set[str], set[str]]:
         return set(), set()

@@ -71,8 +71,6 @@ AnySigned = TypeVar("AnySigned", bound=Signed)
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[AnySigned]):
-    """One kind of message, as bytes."""
-
     label: bytes
     """Kind of data that its signature covers."""
     form: type[AnySigned]

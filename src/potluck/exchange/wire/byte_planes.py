@@ -38,8 +38,6 @@ def block(data: Buffer) -> bytes:
 
 
 class Blocks:
-    """A reader that takes blocks from the front of ``data``."""
-
     def __init__(self, data: memoryview) -> None:
         self._rest = data
 

@@ -45,7 +45,6 @@ MAGIC = b"PTLK"
 HEADERS: dict[int, type[Header]] = {h.version: h for h in (Header, TextHeader, EpisodeHeader)}
 """Headers by the version of their message."""
 VERSIONS = "{}, {} and {}".format(*HEADERS)
-CODECS: tuple[Codec, ...] = ("raw", "exact", "compact")
 FORMATS: tuple[tuple[Codec, bool], ...] = (
     ("raw", True), ("exact", True), ("compact", True), ("raw", False), ("exact", False),
 )  # fmt: skip

@@ -7,8 +7,7 @@
     <run>/status/<node>       a status line, for people, and only while somebody listens
 
 Nothing is fetched, put or answered in a callback of Zenoh, and every channel from it is bounded.
-Announcements under each name have a channel of their own, so a flood under one pushes out no other;
-one thread empties them all, fifty times a second. Status lines stay in theirs until somebody looks.
+One thread empties those of announcements; status lines stay in theirs until somebody looks.
 """
 
 import random

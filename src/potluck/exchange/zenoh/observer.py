@@ -6,12 +6,12 @@ Nothing is decided by what it believes.
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 
 import zenoh
+from msgspec import structs
 
 from potluck.exchange.base import Reason
 from potluck.exchange.protocol.announcement import ANNOUNCEMENTS, Announcement
@@ -72,11 +72,6 @@ class Observer:
         with self._lock:
             return self._sightings.seen(time.monotonic(), time.time())
 
-    def refused(self) -> dict[str, int]:
-        """Return counts of the messages that were not believed, under whatever name."""
-        with self._lock:
-            return {str(why): count for why, count in self._sightings.refused.items()}
-
     def is_connected(self) -> bool:
         return bool(self._session.info.peers_zid() or self._session.info.routers_zid())
 
@@ -118,8 +113,6 @@ class Sightings:
         most, whole = 2 * VERIFIED_PER_S, replace(ANNOUNCEMENTS, require_sense=_require_offers)
         self._announced = Believed(run, whole, most_per_s=most)
         self._lines = Believed(run, STATUS_LINES)
-        self.refused: Counter[Reason] = Counter()
-        """Messages that were not believed, under whatever name."""
 
     def on_presence(self, name: str, is_live: bool) -> None:
         """Note a hint: it is not signed, so it makes no stranger known."""
@@ -174,13 +167,11 @@ class Sightings:
         seconds since 1970 now."""
         self._forget_gone()
         names, found = self._peers.names(), {}
-        for name, status in self._peers.status(lambda name: frozenset(), now_s).items():
+        for name, peer in self._peers.status(now_s, clock_s).items():
             if name in names:  # under others messages were refused
-                newest = self._peers.newest_offer(name, -1)
-                newest_line = self._lines.newest.get(name)
-                line = newest_line.line if newest_line else None
-                seen = replace(status, newest_round=None if newest < 0 else newest, line=line)
-                found[name] = seen.line_at(clock_s)
+                newest, told = self._peers.newest_offer(name, -1), self._lines.newest.get(name)
+                round, line = None if newest < 0 else newest, told.line if told else None
+                found[name] = structs.replace(peer, newest_round=round, line=line)
         return found
 
     def _forget_gone(self, slack: int = 0) -> None:
@@ -192,7 +183,6 @@ class Sightings:
                     source.forget(gone)
 
     def _refuse(self, name: str, reason: Reason, count: int = 1) -> None:
-        self.refused[reason] += count
         self._peers.refused(name, reason, fault=False, now_s=0.0, count=count)
 
 

@@ -21,15 +21,17 @@ of its own, and what is found out about a row is told to all, so that each decid
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from potluck.model import LanguageModel, LearningRate
 from potluck.model.lora import adapter_off, trained
+from potluck.node.learning.base import Learning, UpdateReport, silent
 from potluck.node.learning.batch import Batch, Scored
 from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup
 from potluck.node.learning.passes import (
@@ -40,8 +42,15 @@ from potluck.node.learning.passes import (
     portions_of,
     require_foreign,
 )
-from potluck.node.learning.score import candidates, score_rows, unscored, weigh_batch
-from potluck.objective.losses import LOSSES, Loss, kl_loss, share_of
+from potluck.node.learning.score import (
+    candidates,
+    completed,
+    policy_loss,
+    score_rows,
+    unscored,
+)
+from potluck.node.storage import checkpoint
+from potluck.objective.losses import Loss, kl_loss, share_of
 from potluck.objective.methods import ObjectiveConfig
 from potluck.objective.trust import bounded_scale
 from potluck.objective.weights import Weight, weight_of
@@ -49,29 +58,8 @@ from potluck.rollout.base import Progress
 from potluck.types import NonFiniteError
 
 
-def silent(done: int, total: int) -> None:
-    """Ignore progress: the default ``Progress``."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class UpdateReport:
-    """The updates of one round."""
-
-    updates: int
-    """Optimiser steps taken; 0 where nothing was left to learn."""
-    loss: float
-    """Loss of the last update, over the whole batch, KL included; dimensionless."""
-    gradient_norm: float
-    """L2 norm of the last update's gradient before it was clipped."""
-    learning_rate: float
-    """Rate of the last update; of the one that was due where none was made."""
-    scored: Scored
-    shares: Mapping[str, float]
-    """``Gradient.shares`` of the last update."""
-
-
 @dataclass(frozen=True, eq=False)
-class Learner:
+class Learner(Learning):
     """A model, its optimiser, and how they learn."""
 
     name: str
@@ -95,6 +83,14 @@ class Learner:
     a frozen one. None: there is no KL."""
     weight: Weight | None = None
     """Own weight of trusted authors' completions; None: that of the method."""
+
+    @property
+    def parameters(self) -> int:
+        return sum(p.numel() for p in self.policy.network.parameters())
+
+    def save(self, folder: Path, round: int, *, card: str) -> None:
+        self.processes.broadcast("save", self.name)
+        checkpoint.save(folder, round, self.policy, self.optimizer, card=card)
 
     def learn(self, batch: Batch, progress: Progress, *, round: int = 0) -> UpdateReport:
         """Take ``objective.updates_per_round`` optimiser steps on ``batch``.
@@ -290,12 +286,7 @@ class Learner:
         (row_M, micro), batch, device = portion, scored.batch, logp_MT.device
         kept_M, own_M, terms = scored.kept_advantage_B[row_M], kl_B[row_M], []
         if kept_M.any():
-            start_MT = scored.logp_start_BT[row_M, : logp_MT.shape[1]].to(device)
-            mask_MT, trusted_M = micro.mask_BT.to(device), micro.trusted_B.to(device)
-            # The claims of an author that is not trusted are not read: its weight is P^c.
-            gen_MT = torch.where(trusted_M.unsqueeze(1), micro.logp_gen_BT.to(device), start_MT)
-            given = logp_MT, start_MT, gen_MT, kept_M.to(device), mask_MT, self.objective
-            loss = (self.loss or LOSSES[self.objective.importance])(*given)
+            loss = policy_loss(portion, scored, logp_MT, self.objective, self.loss)
             counted = batch.rows_counted, batch.tokens_counted
             terms.append(self._share((len(kept_M), int(micro.mask_BT.sum())), counted) * loss)
         if own_M.any():
@@ -326,14 +317,13 @@ class Learner:
             read_B = theirs[0][:, 0].isfinite()
             for column_B, found_B in zip(mine, theirs, strict=True):
                 column_B[read_B] = found_B[read_B]
-        rows = (~scored.logp_start_BT.isfinite().all(dim=1)).nonzero().squeeze(1).tolist()
-        for row in rows:
-            completion = scored.batch.completions[row]
-            require_foreign(completion, "log-probability", self.policy, self.name)
-        scored = scored.without(dict.fromkeys(rows, "log-probability"))
-        if self._weight and self._weight.needs_batch:
-            return weigh_batch(scored, self.name, self.objective, self._weight)
-        return scored
+        return completed(
+            scored,
+            self.name,
+            self.objective,
+            self._weight,
+            lambda of: require_foreign(of, "log-probability", self.policy, self.name),
+        )
 
     def _rows_to_blame(self, scored: Scored) -> dict[int, str]:
         """Find, one by one, the rows whose gradient alone is not finite. Rare, so it may be slow.

@@ -7,17 +7,20 @@ metrics      what the author reports add up
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from potluck.node.learning.batch import Batch, Scored
+from potluck.node.learning.passes import Portion
 from potluck.objective.filters import divergence_from_author, filter_advantages
+from potluck.objective.losses import LOSSES, Loss
 from potluck.objective.methods import ObjectiveConfig, Others
 from potluck.objective.others import select_others, sequence_likelihood
 from potluck.objective.weights import ScoredRows, Weight, untrusted_likelihood
-from potluck.types import NonFiniteError
+from potluck.types import Completion, NonFiniteError
 
 METRICS = (
     "tokens", "ratio_sum", "ratio_max", "k1", "k3", "capped", "weight", "weight_square",
@@ -128,6 +131,38 @@ def weigh_batch(scored: Scored, me: str, objective: ObjectiveConfig, weight: Wei
             f"is a finite number for each row that was read"
         )
     return replace(scored, kept_advantage_B=torch.where(kept_B == 0, 0.0, kept_B * weight_B))
+
+
+def completed(
+    scored: Scored,
+    me: str,
+    objective: ObjectiveConfig,
+    weight: Weight | None,
+    require_foreign: Callable[[Completion], None],
+) -> Scored:
+    """Drop the rows whose log-probability is not finite, of which ``require_foreign`` raises an
+    error if they are one's own; apply a weight that needs the whole batch."""
+    rows = (~scored.logp_start_BT.isfinite().all(dim=1)).nonzero().squeeze(1).tolist()
+    for row in rows:
+        require_foreign(scored.batch.completions[row])
+    scored = scored.without(dict.fromkeys(rows, "log-probability"))
+    if weight and weight.needs_batch:
+        return weigh_batch(scored, me, objective, weight)
+    return scored
+
+
+def policy_loss(
+    portion: Portion, scored: Scored, logp_MT: Tensor, objective: ObjectiveConfig, loss: Loss | None
+) -> Tensor:
+    """Compute the mean loss of a portion's rows, by a ``loss`` of one's own if there is one."""
+    (row_M, micro), device = portion, logp_MT.device
+    start_MT = scored.logp_start_BT[row_M, : logp_MT.shape[1]].to(device)
+    mask_MT, trusted_M = micro.mask_BT.to(device), micro.trusted_B.to(device)
+    # The claims of an author that is not trusted are not read: its weight is P^c.
+    gen_MT = torch.where(trusted_M.unsqueeze(1), micro.logp_gen_BT.to(device), start_MT)
+    kept_M = scored.kept_advantage_B[row_M].to(device)
+    given = logp_MT, start_MT, gen_MT, kept_M, mask_MT, objective
+    return (loss or LOSSES[objective.importance])(*given)
 
 
 def _of_trusted(weight: Weight, rows: ScoredRows, objective: ObjectiveConfig) -> Tensor:

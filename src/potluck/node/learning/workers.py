@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from potluck.model.sharding import ShardedModel
+from potluck.node.learning.base import Learning
 from potluck.node.learning.batch import Batch
 from potluck.node.learning.group import ProcessGroup, ProcessGroupError
 from potluck.node.learning.learner import Learner
@@ -118,7 +119,7 @@ def generate_together(
 
 def run_worker(
     processes: ProcessGroup,
-    make_learners: Callable[[int], Mapping[str, Learner]],
+    make_learners: Callable[[int], Mapping[str, Learning]],
     interrupted: Callable[[], bool],
 ) -> object:
     """Obey the leader's commands until "stop"; return the run's result, or its error.
@@ -126,7 +127,7 @@ def run_worker(
     An error that all share reaches the leader as well, which decides about it. ``make_learners``
     returns the learners by name, as they were after so many rounds.
     """
-    learners: Mapping[str, Learner] = {}
+    learners: Mapping[str, Learning] = {}
 
     def progress(done: int, total: int) -> None:
         if interrupted():
@@ -147,6 +148,7 @@ def run_worker(
                     learners[node].learn(batch, lambda done, total: None, round=round)
                 case "save", str(node):
                     learner = learners[node]
+                    assert isinstance(learner, Learner)
                     checkpoint.full_state(learner.policy, learner.optimizer, keep=False)
                 case "stop", outcome:
                     return outcome

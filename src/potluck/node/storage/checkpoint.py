@@ -6,6 +6,7 @@
       optimizer.safetensors    one tensor per parameter and moment
       README.md                the model card, see card.py
       state.json               {"round": rounds that this policy has learned from, ...}
+      served.json              instead of weights, where a server has them: its address and paths
       SHA256SUMS               of each file but the card
 
 There is no random state to keep: whatever is random in a round starts from a seed derived
@@ -18,6 +19,7 @@ any number of them can go on from it.
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from transformers import PreTrainedModel
 
 from potluck.files import SUMS, remedy, unlike_its_sum, whole_folder, write_sums
 from potluck.model import LanguageModel, ModelError
-from potluck.model.loading import weights_digest
+from potluck.model.loading import SERVED, weights_digest
 from potluck.model.sharding import ShardedModel, distribute_like, full_tensor
 from potluck.node.storage.record import heads_of, unlike
 from potluck.reports.runs import best_saved
@@ -48,19 +50,26 @@ def save(
     Raises:
         RunFolderError: the disk is full, say. Earlier checkpoints stand.
     """
-    place = checkpoint_folder(folder, round)
     network, moments = full_state(policy, optimizer)
+
+    def fill(beside: Path) -> None:
+        network.save_pretrained(beside)
+        policy.tokenizer.save_pretrained(beside)
+        save_file(moments, beside / "optimizer.safetensors")
+
+    return write(folder, round, fill, card=card, base=weights_digest(network, trained=False))
+
+
+def write(
+    folder: Path, round: int, fill: Callable[[Path], object], *, card: str, **state: object
+) -> Path:
+    """Write checkpoints/<round> with what ``fill`` puts into its folder, as ``save`` does."""
+    place = checkpoint_folder(folder, round)
     try:
         with whole_folder(place) as beside:
-            network.save_pretrained(beside)
-            policy.tokenizer.save_pretrained(beside)
-            save_file(moments, beside / "optimizer.safetensors")
-            state = {
-                "round": round,
-                **reproducibility_info(),
-                "base": weights_digest(network, trained=False),
-                "lines": heads_of(folder),
-            }
+            beside.mkdir(parents=True, exist_ok=True)
+            fill(beside)
+            state = {"round": round, **reproducibility_info(), **state, "lines": heads_of(folder)}
             (beside / "state.json").write_text(json.dumps(state) + "\n")
             write_sums(beside)
             # Last, as peft writes a card of its own.
@@ -72,6 +81,17 @@ def save(
             f"then go on with --resume"
         ) from error
     return place
+
+
+def served(place: Path) -> dict[str, str]:
+    """Read where a server has the weights of a checkpoint: the values of a ``TinkerSession``, and
+    its paths "state" and "weights"; empty: they are here."""
+    try:
+        return dict(json.loads((place / SERVED).read_text()))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError) as error:
+        raise _damaged(place, error) from error
 
 
 def keep(folder: Path, newest: int, *, best: bool) -> None:
@@ -171,7 +191,7 @@ def newest(model: str) -> str:
         ModelError: a run, which has several models, or what a run has not got.
     """
     folder = Path(model)
-    if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
+    if any((folder / each).is_file() for each in ("config.json", "adapter_config.json", SERVED)):
         return model
     for run in (folder, *folder.parents[: len(folder.parts) > 1]):  # an id of the Hub has no run
         if (run / "recipe.json").is_file() and not (folder / "metrics.jsonl").is_file():

@@ -3,7 +3,11 @@ optimiser's state left out, the model card kept."""
 
 import json
 import shlex
+import shutil
+import tarfile
+from collections.abc import Mapping
 from pathlib import Path
+from urllib.request import urlopen
 
 from huggingface_hub import HfApi, get_token
 from huggingface_hub.errors import HfHubHTTPError
@@ -35,11 +39,13 @@ def export(checkpoint: str, folder: Path, *, dtype: str = "float32", name: str =
 
     from potluck.model import LanguageModel
     from potluck.model.loading import base_of
-    from potluck.node.storage.checkpoint import newest
+    from potluck.node.storage.checkpoint import newest, served
 
     if folder.exists():
         raise RunFolderError(f"{folder} exists; name another folder for the export")
     where = newest(checkpoint)
+    if place := served(Path(where)):
+        return _bring(place, Path(where), folder)
     policy, card = LanguageModel.load(where, device="cpu"), Path(where) / "README.md"
     try:
         with whole_folder(folder) as beside:
@@ -52,6 +58,42 @@ def export(checkpoint: str, folder: Path, *, dtype: str = "float32", name: str =
                 (beside / "README.md").write_text(text, encoding="utf-8")
     except (OSError, SafetensorError) as error:
         raise RunFolderError(f"cannot write {folder}: {error}; make room, then again") from error
+
+
+def _bring(place: Mapping[str, str], checkpoint: Path, folder: Path) -> None:
+    """Download an adapter that a server has, and complete it, so that peft loads all of it."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    from potluck.rollout.options import ignore
+    from potluck.rollout.texts.books import Books
+    from potluck.rollout.tinker.options import TinkerOptions
+    from potluck.rollout.tinker.session import TinkerSession
+
+    options = TinkerOptions(url=place["url"], api_key_variable=place["api_key_variable"])
+    books = Books(checkpoint.parents[1], ignore)
+    session = TinkerSession(options, checkpoint.parents[1].name, place["model"], books)
+    url = session.archive_url(place["weights"])
+    with whole_folder(folder) as beside:
+        beside.mkdir(parents=True)
+        try:
+            with (
+                urlopen(url, timeout=options.timeout_s) as answer,
+                tarfile.open(fileobj=answer, mode="r|*") as archive,
+            ):
+                archive.extractall(beside, filter="data")
+            (file,) = beside.rglob("adapter_model.safetensors")
+            told = json.loads((file.parent / "adapter_config.json").read_text())
+            names = load_file(file)
+        except (OSError, ValueError, tarfile.TarError, SafetensorError) as error:
+            raise RunFolderError(
+                f"no adapter comes from {place['weights']} ({error}); does the server have it?"
+            ) from error
+        layers = {name.split(".lora_")[0].rpartition(".")[2] for name in names}
+        told |= {"base_model_name_or_path": place["model"], "target_modules": sorted(layers)}
+        file.replace(beside / file.name)
+        (beside / "adapter_config.json").write_text(json.dumps(told | {"task_type": "CAUSAL_LM"}))
+        shutil.copy(checkpoint / "README.md", beside)
 
 
 def require_uploadable(repo: str) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from potluck.episode import Observation, ToolCall, Turn, text_of, turns_in
+from potluck.episode import ToolCall, Turn, text_of, turns_in
+from potluck.types import Observation
 
 
 class _Function(msgspec.Struct):

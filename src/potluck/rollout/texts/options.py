@@ -8,59 +8,53 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from msgspec import Meta
 
 from potluck.fields import Amount, ConfigError, Count, Positive
-from potluck.rollout.options import URL, TextOptions
+from potluck.rollout.options import URL, EngineOptions, TextOptions
 from potluck.types import Problem, Sampling
 
 if TYPE_CHECKING:
     from potluck.rollout.texts.base import TextEngine, TextSettings
     from potluck.rollout.texts.endpoint import ChatEndpoint
     from potluck.rollout.texts.file import SolutionFile
+    from potluck.rollout.texts.openai import Budget
+    from potluck.rollout.vllm.client import Address
 
 OF_LIBRARY = ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
-"""Variables whose values the client library of ``openai`` sends to any url, where they are set."""
+"""Those of the library ``openai``."""
 Price = Annotated[float, Meta(ge=0)]
 
 
-class OpenAIOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", tag="openai"):
-    """A model behind an OpenAI-compatible address writes; it learns nothing: docs/authors.md."""
+class PaidOptions(EngineOptions, frozen=True, kw_only=True):
+    """A server that may cost money."""
 
     url: str
-    """Address of the server, ``https://HOST/v1``; "/chat/completions" is added to it."""
-    model: str
-    """Name under which the server has the model."""
+    """Address of the server."""
     api_key_variable: str = ""
     """Environment variable that holds the server's key; empty: it asks for none."""
-    concurrency: Count = 8
-    """Requests that are under way at once."""
     timeout_s: Positive = 300.0
-    """Longest wait for one answer, retries included. Seconds."""
-    retries: Amount = 3
-    """Further attempts where the server is busy or away; its Retry-After is kept to."""
+    """Longest wait for one answer. Seconds."""
     budget_tokens: Amount = 0
     """Tokens of prompts and completions after which the server is asked no more; 0: no limit."""
     budget_usd: Price = 0.0
-    """US dollars, by the two prices, after which the server is asked no more; 0: no limit."""
+    """US dollars, by the prices, after which the server is asked no more; 0: no limit."""
     usd_per_million_prompt: Price = 0.0
     """Price of a million tokens of prompts, US dollars."""
     usd_per_million_completion: Price = 0.0
     """Price of a million tokens of completions, hidden reasoning included, US dollars."""
 
     may_change: ClassVar[bool] = True  # a resumed run may have a larger budget
+    of_library: ClassVar[tuple[str, ...]] = ()
+    """Variables whose values the client library sends to any url, where they are set."""
 
-    def open(self, settings: "TextSettings") -> "TextEngine":
-        from potluck.rollout.texts.openai import Budget, OpenAIEngine
+    @property
+    def budget(self) -> "Budget":
+        from potluck.rollout.texts.openai import Budget
 
-        budget = Budget(
+        return Budget(
             self.budget_tokens,
             self.budget_usd,
             self.usd_per_million_prompt,
             self.usd_per_million_completion,
         )
-        if settings.environment:
-            from potluck.rollout.texts.episodes import EpisodeEngine
-
-            return EpisodeEngine(self._endpoint(), budget, settings)
-        return OpenAIEngine(self._endpoint(), budget, settings)
 
     def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
         if not (URL.fullmatch(self.url) and self.url.isascii()):
@@ -71,6 +65,45 @@ class OpenAIOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", ta
                 f"usd_per_million_prompt and usd_per_million_completion"
             )
 
+    @property
+    def sends(self) -> tuple[tuple[str, str], ...]:
+        own = [self.api_key_variable] if self.api_key_variable else []
+        sent = [*own, *(variable for variable in self.of_library if variable in os.environ)]
+        return tuple((variable, self.url) for variable in dict.fromkeys(sent))
+
+    def address(self) -> "Address":
+        from potluck.rollout.vllm.client import Address
+
+        return Address(self.url, self.timeout_s, self.api_key_variable)
+
+
+class OpenAIOptions(
+    PaidOptions, TextOptions, frozen=True, kw_only=True, tag_field="name", tag="openai"
+):
+    """A model behind an OpenAI-compatible address writes; it learns nothing: docs/authors.md."""
+
+    url: str
+    """Address of the server, ``https://HOST/v1``; "/chat/completions" is added to it."""
+    model: str
+    """Name under which the server has the model."""
+    concurrency: Count = 8
+    """Requests that are under way at once."""
+    timeout_s: Positive = 300.0
+    """Longest wait for one answer, retries included. Seconds."""
+    retries: Amount = 3
+    """Further attempts where the server is busy or away; its Retry-After is kept to."""
+
+    of_library: ClassVar[tuple[str, ...]] = OF_LIBRARY
+
+    def open(self, settings: "TextSettings") -> "TextEngine":
+        from potluck.rollout.texts.openai import OpenAIEngine
+
+        if settings.environment:
+            from potluck.rollout.texts.episodes import EpisodeEngine
+
+            return EpisodeEngine(self._endpoint(), self.budget, settings)
+        return OpenAIEngine(self._endpoint(), self.budget, settings)
+
     def require_ready(self, *, adapter: bool, longest: int) -> None:
         self._endpoint().require_ready()
 
@@ -79,20 +112,13 @@ class OpenAIOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", ta
         return f"{self.model} at {self.url}"
 
     @property
-    def sends(self) -> tuple[tuple[str, str], ...]:
-        own = [self.api_key_variable] if self.api_key_variable else []
-        return tuple((v, self.url) for v in (*own, *(v for v in OF_LIBRARY if v in os.environ)))
-
-    @property
     def note(self) -> str:
         return f"writes through {self.url} as {self.model!r}: not asked yet"
 
     def _endpoint(self) -> "ChatEndpoint":
         from potluck.rollout.texts.endpoint import ChatEndpoint
-        from potluck.rollout.vllm.client import Address
 
-        address = Address(self.url, self.timeout_s, self.api_key_variable)
-        return ChatEndpoint(address, self.model, self.concurrency, self.retries)
+        return ChatEndpoint(self.address(), self.model, self.concurrency, self.retries)
 
 
 class FileOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", tag="file"):

@@ -97,7 +97,8 @@ class ServerPlaying(ServerWriting):
         of_place = [at for at, (its, _) in enumerate(self._chains) if its == place]
         if any(self._episodes.is_open(at) for at in of_place):
             return
-        del waiting[place]
+        if waiting.pop(place, None) is None:  # its last two episodes ended at one look
+            return
         written = self._episodes.take(of_place, self._engine.notify)
         checked = of_place if again else of_place[:1] if place in self.ends else []
         chains = [self._chains[at][1] for at in checked]

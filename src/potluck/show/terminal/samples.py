@@ -7,8 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from potluck.files import printable
-from potluck.reports.runs import GradedProblem, Run, WrittenCompletion
-from potluck.reports.said import Said, lines_of
+from potluck.reports.runs import GradedProblem, Run, Said, WrittenCompletion, lines_of
 from potluck.types import is_right
 
 FIRST, LAST = 24, 8

@@ -60,7 +60,7 @@ def show_nodes(run: Run, console: Console) -> None:
     for start in range(0, len(run.nodes), NODES_ABREAST):
         console.print()
         console.print(_nodes(run, run.nodes[start : start + NODES_ABREAST], console))
-    for said in told(run.path) if len(run.nodes) > 1 else ():
+    for said in told(run.folder) if len(run.nodes) > 1 else ():
         console.print(Text(f"\n{printable(said, 600)}"))
 
 
@@ -202,12 +202,10 @@ def _authors(run: Run, console: Console) -> Iterator[Table | Text]:
 
 
 def _last(name: str, reports: Iterable[AuthorReport]) -> float | None:
-    """Return the mean of the last values of a number."""
     return mean(_known(getattr(each, name) for each in reports)[-WINDOW:])
 
 
 def _doubts(run: Run) -> Iterator[Text]:
-    """Yield a line for each author and way in which it stood out."""
     objective = run.recipe.objective
     reads_logp = objective.importance != "none" or objective.filter
     for node in run.nodes:

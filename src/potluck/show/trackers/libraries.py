@@ -1,17 +1,9 @@
 """The libraries that draw curves, each as a ``Tracker``.
 
-TensorBoard: event files in <run>/tensorboard/<node>, one curve per node in every picture. Values
-are float32 there; metrics.jsonl has them in full.
-
-W&B: one run per node, in one group; offline ones are sent later with ``wandb sync``. The files are
-in <run>/wandb. A resumed run goes on in the same W&B run: its id is drawn once and stays in
-<run>/wandb/<node>.id, so that a copied or renamed folder still knows it. Deviation: no ``step`` is
-given, as W&B refuses one below its last, such as a repeated round. So "round" is a value of its
-own, and the x axis of all others. A repeated round is told twice.
-
-trackio: curves in a local database, see them with ``trackio show --project potluck``. Its place, or
-a Space, is trackio's own setting (TRACKIO_DIR, TRACKIO_SPACE_ID). A resumed run goes on in the
-newest one of its group and node, known by name; a repeated round is told twice.
+docs/logging.md says where their curves are. TensorBoard has values in float32. W&B knows a resumed
+run by an id, drawn once, in <run>/wandb/<node>.id, so that a copied or renamed folder still knows
+it; it is given no ``step``, as it refuses one below its last, such as a repeated round, so "round"
+is a value of its own, and the x axis of all others. trackio goes on in the newest run of its name.
 """
 
 import contextlib

@@ -7,12 +7,14 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
 from msgspec.structs import asdict, replace
 
+from potluck.files import JOINED, LOCAL_SWARM
 from potluck.reports import EvaluationReport, RoundReport
 from potluck.reports.answers import CONTROLS, answers, control_command
 from potluck.reports.doubts import habit_told
@@ -47,8 +49,6 @@ from potluck.show.web.views import (
 )
 from potluck.types import NODE_NAME
 
-JOINED, LOCAL_SWARM = "join.json", "_swarm"
-"""Recipe of a node that was started by itself; folder of a run whose nodes have a process each."""
 ONCE = ("message", "checkpoint", *get_args(PeerChange))
 """Kinds of events that several nodes tell of one thing."""
 MOST_EVENTS, MOST_FUNCTIONS = 500, 16
@@ -109,18 +109,16 @@ class NodeFolder:
         numbers |= {f"seconds/{phase}": seconds for phase, seconds in phases.items()}
         self.rounds.add(self._step, line.round, numbers, line.sources)
         before, self._last = self._last or RoundReport(0), line
+        tell = partial(self._tell, METRICS, line.round)
         for name in sorted({*line.missing} - {*before.missing}):
-            self._tell(METRICS, line.round, "missing", f"nothing of {name[:64]} came in time")
+            tell("missing", f"nothing of {name[:64]} came in time")
         for name in sorted({*line.quarantined} - {*before.quarantined}):
-            text = f"messages of {name[:64]} are not read for now"
-            self._tell(METRICS, line.round, "quarantined", text)
+            tell("quarantined", f"messages of {name[:64]} are not read for now")
         for name, count in line.refused.items():
-            text = f"{count} under the name {name[:64]}"
-            self._tell(METRICS, line.round, "refused", text)
+            tell("refused", f"{count} under the name {name[:64]}")
         if line.late:
             used = f", {line.late_used} of them used" if line.late_used else ""
-            text = f"{line.late} completions of earlier rounds{used}"
-            self._tell(METRICS, line.round, "late", text)
+            tell("late", f"{line.late} completions of earlier rounds{used}")
 
     def _add_evaluation(self, line: EvaluationReport) -> None:
         if len(self.evaluations) < MOST_ROWS:
@@ -168,7 +166,7 @@ def _changed_s(file: Path) -> float:
 
 
 def run_changed_s(folder: Path) -> float:
-    """Return when a run last wrote, in seconds since 1970; 0: it is gone."""
+    """Return when a run last wrote; 0: it is gone."""
     return max(map(_changed_s, (folder, *folder.glob("*/*.jsonl"))))
 
 

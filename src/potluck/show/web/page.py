@@ -36,8 +36,6 @@ STEERING = re.compile("[\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufe
 
 
 class Page(NamedTuple):
-    """A page, and the policy to send with it."""
-
     html: str
     policy: str
 

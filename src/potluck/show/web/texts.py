@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -31,27 +32,16 @@ SEARCH_BYTES, ROUND_BYTES = 64 << 20, 4 << 20
 """Most of a file that is read for one search, from its end; most of a round that is read."""
 
 
-class _Place(msgspec.Struct):
-    """Part of a line by which it is found."""
-
-    round: int
-    problem: str = ""
-    author: str = ""
-    index: int = 0
-    surprise: float | None = None
-
-
-_decode_written = msgspec.json.Decoder(WrittenCompletion).decode
-_decode_recorded = msgspec.json.Decoder(Recorded).decode
 _Key = tuple[int, str, str, int]
+_Kind = TypeVar("_Kind", bound=WrittenCompletion | Recorded)
 
 
-class _Index:
+class _Index(Generic[_Kind]):
     """The stretches of a file that hold each round."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._tail = Tail(path, _Place)
+    def __init__(self, path: Path, kind: type[_Kind]) -> None:
+        self.path, self._kind = path, kind
+        self._tail = Tail(path, TextPlace)
         self.stretches: dict[int, list[tuple[int, int]]] = {}
         """Offsets (start, end) of each round's lines."""
         self.surprising: list[tuple[float, _Key]] = []
@@ -76,17 +66,21 @@ class _Index:
     def size(self, round: int) -> int:
         return sum(end - start for start, end in self.stretches.get(round, ()))
 
-    def lines(self, round: int) -> Iterator[bytes]:
-        """Yield a round's lines, of its first ROUND_BYTES."""
-        opened, most = open_regular(self.path), ROUND_BYTES
+    def lines(self, round: int) -> dict[_Key, _Kind]:
+        """Read a round's lines, of its first ROUND_BYTES; a later one replaces an earlier one."""
+        opened, most, found = open_regular(self.path), ROUND_BYTES, dict[_Key, _Kind]()
         if opened is None:
-            return
+            return found
         with opened as file, suppress(OSError):
             for start, end in self.stretches.get(round, ()):
                 file.seek(start)
                 data = file.read(min(end - start, most))
                 most -= len(data)
-                yield from data.splitlines()
+                for text in data.splitlines():
+                    with suppress(*DAMAGED):
+                        line = msgspec.json.decode(text, type=self._kind)
+                        found[_key(line)] = line
+        return found
 
 
 class NodeTexts:
@@ -94,7 +88,8 @@ class NodeTexts:
 
     def __init__(self, folder: Path) -> None:
         self.node, self._folder = folder.name, folder
-        self._written, self._recorded = (_Index(folder / name) for name in (COMPLETIONS, RECORDED))
+        self._written = _Index(folder / COMPLETIONS, WrittenCompletion)
+        self._recorded = _Index(folder / RECORDED, Recorded)
         self._lock = threading.Lock()
 
     def of_round(self, round: int | None) -> TextsView:
@@ -145,25 +140,16 @@ class NodeTexts:
 
     def _texts(self, round: int, most: int, words: str = "") -> list[TextView]:
         """Return a round's completions that have ``words``."""
-        written: dict[_Key, WrittenCompletion] = {}  # a later line replaces an earlier one
-        for text in self._written.lines(round):
-            with suppress(*DAMAGED):
-                line = _decode_written(text)
-                written[_key(line)] = line
         found = {
             key: line
-            for key, line in written.items()
+            for key, line in self._written.lines(round).items()
             if any(words in each.casefold() for each in _words(line))
         }
-        recorded: dict[_Key, Recorded] = {}
-        for text in self._recorded.lines(round) if found else ():
-            with suppress(*DAMAGED):
-                one = _decode_recorded(text)
-                recorded[_key(one)] = one
+        recorded = self._recorded.lines(round) if found else {}
         return [_text(line, recorded.get(key)) for key, line in found.items()][:most]
 
 
-def _key(line: _Place | WrittenCompletion | Recorded) -> _Key:
+def _key(line: TextPlace | WrittenCompletion | Recorded) -> _Key:
     return line.round, line.problem[:NAME], line.author[:NAME], line.index
 
 

@@ -47,10 +47,8 @@ class NodeView(Struct, frozen=True, kw_only=True):
     heard_s: float | None = None
     round: int = 0
     phase: str = ""
-    """Phase of the present round: wait, write, learn, evaluate; empty: between two."""
     done: int = 0
     total: int = 0
-    """Work done in the phase, of all its work."""
     tokens_per_s: float | None = None
     """Tokens that it wrote in its last round, by the seconds of writing."""
     sent_bytes: int | None = None
@@ -74,8 +72,6 @@ class CurvesView(Struct, frozen=True, kw_only=True):
 
 
 class EventView(Struct, frozen=True, kw_only=True):
-    """One thing that happened."""
-
     time_s: float | None
     round: int
     node: str
@@ -98,8 +94,6 @@ class ControlView(Struct, frozen=True, kw_only=True):
 
 
 class RecipeView(Struct, frozen=True, kw_only=True):
-    """The recipe."""
-
     method: str = "?"
     settings: dict[str, str] = {}
     """Every key of the recipe, dotted, with its value as text."""
@@ -134,7 +128,7 @@ class PairView(Struct, frozen=True, kw_only=True):
     author: str
     columns: Columns
     habit: str = ""
-    """Findings of the learner's habit test, in words."""
+    """Finding of the learner's habit test, as in ``RunView.habits``."""
 
 
 class TextView(Struct, frozen=True, kw_only=True):
@@ -154,13 +148,10 @@ class TextView(Struct, frozen=True, kw_only=True):
     kept_advantage: float | None = None
     """Advantage after filter and weights: 0 where nothing was learned from it."""
     why: str = ""
-    """Reason for 0 or less than the advantage, in words."""
     tokens: list[tuple[str, float | None]] = []
     """Text of each token in order, and its number, see ``measure``; empty: not recorded. Texts are
     those of single tokens, the stop token's too, so they may differ from ``text``."""
     measure: Measure = "log-ratio"
-    """Meaning of the numbers: author minus learner; or the learner's own ln p, where the author
-    told none. Nats."""
     surprise: float | None = None
     turns: list[tuple[str, str]] = []
     """Messages of an episode, each with its role; "assistant": its model wrote it."""
@@ -171,13 +162,13 @@ class TextView(Struct, frozen=True, kw_only=True):
 
 
 class TextPlace(Struct, frozen=True, kw_only=True):
-    """Place of a recorded completion, to go to the next by surprise."""
+    """Place of a completion; of a recorded one, to go to the next by surprise."""
 
     round: int
-    problem: str
-    author: str
-    index: int
-    surprise: float
+    problem: str = ""
+    author: str = ""
+    index: int = 0
+    surprise: float | None = None
 
 
 class TextsView(Struct, frozen=True, kw_only=True):

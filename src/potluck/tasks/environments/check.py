@@ -9,10 +9,11 @@ an author's turns tell (``Completion.observed``).
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import product, zip_longest
+from os.path import commonprefix
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,6 +30,7 @@ TIME_S = 3.0
 A_SECOND_S = 1.1
 SHOWN = 60
 """Characters of what was said, where two of them part."""
+FAILED = "the error was"
 TEXTS = ("1", "up", "left", "a", "[0]", "[1]", "[up]", "[left]", "[1 2]", "2", "down", "0", "right")
 """Turns to try where a class names none."""
 VALUES: Mapping[str, Sequence[Any]] = {
@@ -83,14 +85,9 @@ class Script(NamedTuple):
     turns: tuple[Turn, ...]
 
 
-class Heard(NamedTuple):
-    """How a script went on, as ``host.py`` says it."""
-
-    start: str | None
-    steps: list[Any]
-    reward: float
-    error: str = ""
-    """Error of a call that failed; empty: none did."""
+Playthrough = list[tuple[str, str]]
+"""How a script went on: where it was told something, and what; the last is what it paid, or the
+error of the call that failed."""
 
 
 def check(
@@ -103,25 +100,25 @@ def check(
     it. ``limits`` are those of a process. Raise EnvironmentFailed if no script can be played."""
     first = Process(replace(spec, offline=False), *limits, {})
     try:
-        tools, pays = first.ask("about")
+        tools, pays, _ = first.ask("about")
         named, is_seeded = first.ask("hints")
         turns = [turn_of(text) for text in actions or named] or probes(tools)
         scripts = [*_scripts(turns, rows[:MOST_ROWS])]
-        begun, heard = time.monotonic(), list[Heard]()
-        while len(heard) < len(scripts) and (len(heard) < 4 or time.monotonic() < begun + TIME_S):
-            heard.append(_heard(first, scripts[len(heard)]))
+        begun, told = time.monotonic(), list[Playthrough]()
+        while len(told) < len(scripts) and (len(told) < 4 or time.monotonic() < begun + TIME_S):
+            told.append(_told(first, scripts[len(told)]))
     finally:
         first.end()
-    if all(each.error for each in heard):
-        raise EnvironmentFailed(heard[0].error)
+    if all(each[-1][0] == FAILED for each in told):
+        raise EnvironmentFailed(told[0][-1][1])
     time.sleep(max(0.0, begun + A_SECOND_S - time.monotonic()))
 
     def parted(how: str) -> str:
-        process, order = Process(spec, *limits, AGAIN[how]), [*range(len(heard))]
+        process, order = Process(spec, *limits, AGAIN[how]), [*range(len(told))]
         try:
             for i in reversed(order) if how == LAST else order:
-                told = _heard(process, scripts[i], scripts[i - 1] if how == LAST else None)
-                if found := difference(scripts[i], heard[i], told):
+                again = _told(process, scripts[i], scripts[i - 1] if how == LAST else None)
+                if found := difference(told[i], again):
                     return f"{how}: {found}"
         finally:
             process.end()
@@ -131,7 +128,7 @@ def check(
         if why := next(filter(None, threads.map(parted, AGAIN)), ""):
             return Checked(spec.kind, "own", (why,))
     grade: Grade = "replay" if pays else "transcript"
-    return Checked(spec.kind, grade, *_remarks([*zip(scripts, heard, strict=False)], is_seeded))
+    return Checked(spec.kind, grade, *_remarks(scripts[: len(told)], told, is_seeded))
 
 
 def kind_of(name: str, limits: tuple[float, int]) -> EnvironmentKind:
@@ -183,81 +180,66 @@ def _scripts(actions: Sequence[Turn], rows: Sequence[Mapping[str, Any]]) -> Iter
         yield from (Script(row, seed, turns) for row, seed in product(rows, seeds))
 
 
-def _heard(process: Process, script: Script, beside: Script | None = None) -> Heard:
+def _told(process: Process, script: Script, beside: Script | None = None) -> Playthrough:
     """Play a script, and ``beside`` it another one in the same process, turn by turn."""
-    start, steps = None, list[Any]()
+    told = Playthrough()
     try:
         start, _ = process.ask("play", 0, script.row, script.seed, [])
+        told.append(("at reset it said", str(start)))
         for i, turn in enumerate(script.turns):
             with suppress(EnvironmentFailed):
                 if beside and i == 0:
                     process.ask("play", 1, beside.row, beside.seed, [])
                 elif beside:
                     process.ask("act", 1, msgspec.to_builtins(beside.turns[i]))
-            steps.append(process.ask("act", 0, msgspec.to_builtins(turn)))
-            if steps[-1][1]:
+            observations, is_done = process.ask("act", 0, msgspec.to_builtins(turn))
+            text = " | ".join(text for text, _ in observations) + " (done)" * is_done
+            told.append((f"to turn {i + 1}, {turn.content or turn.calls!r:.60}, it said", text))
+            if is_done:
                 break
-        return Heard(start, steps, process.ask("finish", 0)[0])
+        told.append(("it paid", str(process.ask("finish", 0)[0])))
     except EnvironmentFailed as error:
-        return Heard(start, steps, 0.0, str(error))
+        told.append((FAILED, str(error)))
+    return told
 
 
-def difference(script: Script, one: Heard, other: Heard) -> str:
+def difference(one: Playthrough, other: Playthrough) -> str:
     """Say where two playings of a script part, and what each said; "" if they do not.
 
-    >>> script = Script({}, 0, (Turn("up"),))
-    >>> difference(script, Heard("a", [], 0.0), Heard("b", [], 0.0))
+    >>> difference([("at reset it said", "a")], [("at reset it said", "b")])
     "at reset it said 'b', first 'a'"
     """
-    pairs = [("at reset it said", str(one.start), str(other.start))]
-    for i, (first, then) in enumerate(zip_longest(one.steps, other.steps)):
-        wrote = script.turns[i].content or script.turns[i].calls
-        pairs.append((f"to turn {i + 1}, {wrote!r:.60}, it said", _text(first), _text(then)))
-    pairs.append(("the error was", one.error, other.error))
-    pairs.append(("it paid", str(one.reward), str(other.reward)))
-    for where, first, then in pairs:
-        if first != then:
-            alike = next(
-                (i for i, (a, b) in enumerate(zip(first, then, strict=False)) if a != b), 0
-            )
+    for (was, first), (where, then) in zip(one, other, strict=False):
+        if (was, first) != (where, then):
+            alike = len(commonprefix([first, then]))  # noqa: RUF071 - of texts, not of paths
             part = slice(max(0, alike - SHOWN // 3), alike + SHOWN)
-            return f"{where} {then[part]!r}, first {first[part]!r}"
+            before = "" if was == where else f"{was} "
+            return f"{where} {then[part]!r}, first {before}{first[part]!r}"
     return ""
 
 
-def _text(step: Any) -> str:
-    """Write a step of the host to be read: what it says, and that it is done."""
-    said, is_done = step or ([], False)
-    return " | ".join(text for text, _ in said) + " (done)" * is_done
-
-
 def _remarks(
-    played: Sequence[tuple[Script, Heard]], is_seeded: bool
+    scripts: Sequence[Script], told: Sequence[Playthrough], is_seeded: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Tell what seeds, rows and actions change, and what was paid: lines, and warnings."""
+    """Tell what seeds, rows and turns change, and what was paid: lines, and warnings."""
+    answers = []  # without echoes of the turns
+    for script, its in zip(scripts, told, strict=True):
+        pairs = zip(script.turns, its[1:], strict=False)
+        said = [text.replace(turn.content, "") for turn, (_, text) in pairs]
+        answers.append(f"{its[0]} {said} {its[-1]}")
 
-    def differ(alike: Callable[[Script], Any], told: Callable[[Script, Heard], Any]) -> bool:
-        """Tell whether two scripts that are alike in this went on differently in that."""
-        seen = dict[str, Any]()
-        return any(seen.setdefault(repr(alike(s)), told(s, h)) != told(s, h) for s, h in played)
+    def decide(*same: str) -> bool:
+        """Tell whether scripts that are the same in these fields went on differently."""
+        alike = [repr([getattr(script, field) for field in same]) for script in scripts]
+        return len({*zip(alike, answers, strict=True)}) > len({*alike})
 
-    seeds = differ(lambda script: (script.row, script.turns), lambda _, heard: heard)
-    rows = differ(lambda script: (script.seed, script.turns), lambda _, heard: heard)
-    acts = differ(lambda script: (script.row, script.seed), _answer)
-    paid = sorted({heard.reward for _, heard in played})
+    seeds, rows = decide("row", "turns"), decide("seed", "turns")
+    paid = sorted({float(its[-1][1]) for its in told if its[-1][0] != FAILED})
     lines = [
-        f"{len(played)} episodes of up to {TURNS} turns repeat exactly",
+        f"{len(told)} episodes of up to {TURNS} turns repeat exactly",
         *(f"other {name} make other episodes" for name in ["seeds"] * seeds + ["rows"] * rows),
         f"rewards: {paid[0]:g}" + f" to {paid[-1]:g}" * (len(paid) > 1),
     ]
-    warnings = [SEEDS_WARNING] * (is_seeded and not seeds and not rows) + [TURNS_WARNING] * (
-        not acts
-    )
+    warnings = [SEEDS_WARNING] * (is_seeded and not seeds and not rows)
+    warnings += [TURNS_WARNING] * (not decide("row", "seed"))
     return tuple(lines), tuple(warnings)
-
-
-def _answer(script: Script, heard: Heard) -> str:
-    """Write how a script was answered and paid, without echoes of its turns."""
-    pairs = zip(script.turns, heard.steps, strict=False)
-    said = [json.dumps(step).replace(json.dumps(turn.content)[1:-1], "") for turn, step in pairs]
-    return f"{said} {heard.reward}"

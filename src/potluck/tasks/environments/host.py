@@ -2,7 +2,8 @@
 
 A line asks, as JSON, and a line answers (``confined.py``). A key names an episode:
 
-    ["about"]                        -> [tool schemas, true if it pays a reward]
+    ["about"]                        -> [tool schemas, true if it pays a reward, true if it can
+                                         reach a network]
     ["hints"]                        -> [turns to try, false if it says that it has no seed]
     ["play", key, row, seed, turns]  -> [what it says at reset, [step, ...]]
     ["act", key, turn]               -> step: [[observation, ...], done]
@@ -31,32 +32,36 @@ NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000
 def prepare(spec: str) -> Callable[[bytes], str]:
     """Import the class, and make what answers a line."""
     wanted = msgspec.json.decode(spec, type=Spec)
-    if wanted.offline:
-        leave_network()
-    host = Host(wanted, load_function(wanted.kind, wanted.name)[0])
+    has_network = not (wanted.offline and leave_network())
+    host = Host(wanted, load_function(wanted.kind, wanted.name)[0], has_network=has_network)
     return lambda line: json.dumps(host.answer(*json.loads(line)))
 
 
-def leave_network() -> None:
-    """Enter a network without any device, where the system lets a process do so."""
+def leave_network() -> bool:
+    """Enter a network without any device; return False where the system lets no process do so."""
     user, group = os.getuid(), os.getgid()
     leave = getattr(ctypes.CDLL(None), "unshare", None)
     # root may, as it is; anybody else as a user of a space of their own, under the same number.
-    if leave and leave(NEW_NETWORK) and not leave(NEW_USER | NEW_NETWORK):
+    if leave is None:
+        return False
+    if leave(NEW_NETWORK) == 0:
+        return True
+    if has_left := not leave(NEW_USER | NEW_NETWORK):
         maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
         for name, line in maps.items():
             with suppress(OSError):
                 Path("/proc/self", name).write_text(line)
+    return has_left
 
 
 class Host:
     """Instances of one class, each reset for one episode after another."""
 
-    def __init__(self, spec: Spec, factory: Callable[[], Any]) -> None:
+    def __init__(self, spec: Spec, factory: Callable[[], Any], *, has_network: bool) -> None:
         """Construct a first one, which tells what there is to call."""
         self._spec, self._factory = spec, factory
         self._free, self._live = [self._made()], dict[int, Instance]()
-        self._about = self._free[0].about()
+        self._about = *self._free[0].about(), has_network
 
     def _made(self) -> Instance:
         return KINDS[self._spec.kind](self._factory, self._spec.observation_bytes)

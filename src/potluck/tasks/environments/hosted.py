@@ -9,19 +9,22 @@ from typing import Any
 
 import msgspec
 
-from potluck.episode import EnvironmentFailed, Episode, Grade, Step, Turn, digest_of, text_of
+from potluck.episode import EnvironmentFailed, Grade, Step, Turn, digest_of, text_of
 from potluck.files import available_cores
 from potluck.tasks.environments.check import Checked, check
 from potluck.tasks.environments.kinds import Spec
 from potluck.tasks.environments.play import HostedPlay, ended
 from potluck.tasks.environments.process import Process, step_of
-from potluck.types import OBSERVED_BYTES, Problem
+from potluck.types import OBSERVED_BYTES, Completion, Episode, Problem
 
-EpisodeKey = tuple[str, str, bytes]
-"""Problem, turns, and what was observed between them."""
+EpisodeKey = tuple[str, str, bytes, int]
+"""Problem and turns; where an episode does not repeat itself also what was observed between them,
+and which of the problem's completions it is."""
 FEWEST_PROCESSES, MOST_PROCESSES = 2, 4
-MOST_KEPT = 8_192
-"""Episodes that are remembered, the latest ones."""
+MOST_KEPT_BYTES = 2**28
+"""Bytes of the episodes that are remembered, the latest ones."""
+OWN_BYTES = 512
+"""Bytes of an episode beside what is said in it."""
 REPLAY_STEPS = 2
 """A whole episode of a peer may take as long as this many steps: not as all of its turns."""
 
@@ -52,7 +55,8 @@ class HostedEnvironment:
         """Start no process yet. ``start`` of a problem's id is where it begins."""
         self._spec, self._start, self.max_turns = spec, start, max_turns
         self._step_s, self._limit_bytes = step_s, limit_bytes
-        self._kept: OrderedDict[EpisodeKey, Episode | EnvironmentFailed] = OrderedDict()
+        self._kept: OrderedDict[EpisodeKey, Episode] = OrderedDict()
+        self._kept_bytes = 0
         self._lock = threading.RLock()
         self._started: list[Process] = []
         self._idle: list[Process] = []
@@ -60,6 +64,8 @@ class HostedEnvironment:
         self._grade: Grade = grade
         self.found: Checked | None = None
         """Reason for the grade; None: nobody has looked."""
+        self.has_network = False
+        """True: the class, and what others' episodes have it do, can reach a network."""
         self._replaying = self._process(REPLAY_STEPS)
 
     @property
@@ -97,7 +103,7 @@ class HostedEnvironment:
         """Return the schemas of its tools, and True if it pays; raise EnvironmentFailed if there is
         no such class, or it cannot be constructed."""
         with self._lock:
-            schemas, pays = self._replaying.ask("about")
+            schemas, pays, self.has_network = self._replaying.ask("about")
         return schemas, pays
 
     def question(self, problem_id: str) -> str:
@@ -118,8 +124,11 @@ class HostedEnvironment:
     def begin(self, process: Process, key: int, problem: Problem) -> None:
         self._replay(process, key, problem, ())
 
-    def replay(self, problem: Problem, turns: Sequence[Turn], observed: bytes = b"") -> Episode:
-        key = self._key(problem, turns, observed)
+    def replay(
+        self, problem: Problem, turns: Sequence[Turn], written: Completion | None = None
+    ) -> Episode:
+        known = (written.observed, written.index) if written else (b"", 0)
+        key = self._key(problem, turns, *known)
         with self._lock:
             if key not in self._kept:
                 if self._grade == "own":
@@ -129,32 +138,34 @@ class HostedEnvironment:
                     raise EnvironmentFailed(f"{problem.id}: an episode has {found}")
                 self._keep(key, self._replayed(problem, turns))
             self._kept.move_to_end(key)
-            episode = self._kept[key]
-        if isinstance(episode, EnvironmentFailed):
-            raise episode
-        return episode
+            return self._kept[key]
 
-    def remember(self, problem: Problem, turns: Sequence[Turn], episode: Episode) -> None:
+    def remember(
+        self, problem: Problem, turns: Sequence[Turn], episode: Episode, index: int
+    ) -> None:
         with self._lock:
             observed = b"".join(map(digest_of, episode.observations))
-            self._keep(self._key(problem, turns, observed), episode)
+            self._keep(self._key(problem, turns, observed, index), episode)
 
-    def _key(self, problem: Problem, turns: Sequence[Turn], observed: bytes) -> EpisodeKey:
-        # One that does not repeat itself has several episodes of the same turns.
-        between = OBSERVED_BYTES * (len(turns) - 1) if self._grade == "own" else 0
-        return problem.id, text_of(turns), observed[: max(0, between)]
+    def _key(
+        self, problem: Problem, turns: Sequence[Turn], observed: bytes, index: int
+    ) -> EpisodeKey:
+        if self._grade != "own":
+            return problem.id, text_of(turns), b"", 0
+        between = OBSERVED_BYTES * max(0, len(turns) - 1)
+        return problem.id, text_of(turns), observed[:between], index
 
-    def _keep(self, key: EpisodeKey, episode: Episode | EnvironmentFailed) -> None:
+    def _keep(self, key: EpisodeKey, episode: Episode) -> None:
+        if before := self._kept.pop(key, None):
+            self._kept_bytes -= _bytes_of(key, before)
         self._kept[key] = episode
-        while len(self._kept) > MOST_KEPT:
-            self._kept.popitem(last=False)
+        self._kept_bytes += _bytes_of(key, episode)
+        while self._kept_bytes > MOST_KEPT_BYTES and len(self._kept) > 1:
+            self._kept_bytes -= _bytes_of(*self._kept.popitem(last=False))
 
-    def _replayed(self, problem: Problem, turns: Sequence[Turn]) -> Episode | EnvironmentFailed:
-        try:
-            steps = self._replay(self._replaying, 0, problem, turns)
-            return ended(steps, len(turns), self._replaying.ask("finish", 0))
-        except EnvironmentFailed as error:
-            return error
+    def _replayed(self, problem: Problem, turns: Sequence[Turn]) -> Episode:
+        steps = self._replay(self._replaying, 0, problem, turns)
+        return ended(steps, len(turns), self._replaying.ask("finish", 0))
 
     def _replay(
         self, process: Process, key: int, problem: Problem, turns: Sequence[Turn]
@@ -179,6 +190,11 @@ class HostedEnvironment:
         with self._lock:
             _end((*self._idle, self._replaying))
             self._idle = []
+
+
+def _bytes_of(key: EpisodeKey, episode: Episode) -> int:
+    heard = sum(len(o.content) for said in episode.observations for o in said)
+    return OWN_BYTES + len(key[1]) + heard
 
 
 def _end(processes: Sequence[Process]) -> None:

@@ -17,15 +17,16 @@ import inspect
 import math
 import random
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
-from potluck.episode import Observation, ToolCall, Turn
+from potluck.episode import ToolCall, Turn
 from potluck.tasks.base import TaskError
 from potluck.template import tool_schemas
+from potluck.types import Observation
 
 EnvironmentKind = Literal["game", "environment"]
 MOST_CALLS = 64
@@ -61,6 +62,7 @@ class Instance:
         self._done = False
         if not callable(getattr(self.made, "reset", None)):
             raise TaskError(f"{type(self.made).__name__} has no method reset")
+        self._columns = _columns_of(self.made.reset)
 
     def about(self) -> tuple[list[Any], bool]:
         """Return the schemas of its tools, and True if it pays."""
@@ -75,7 +77,9 @@ class Instance:
         self._take_over()
         random.seed(seed)
         np.random.seed(seed % 2**32)
-        said = self.settled(self.made.reset(**_named(self.made.reset, {"seed": seed, **row})))
+        row = {"seed": seed, **row}
+        names = row.keys() if self._columns is None else self._columns & row.keys()
+        said = self.settled(self.made.reset(**{name: row[name] for name in names}))
         steps: list[Any] = []
         for turn in turns:
             if self._done:
@@ -186,7 +190,9 @@ class ToolsInstance(Instance):
             for (name, _), result in zip(waiting, results, strict=True):
                 is_error = isinstance(result, BaseException)
                 said.append((name, self.failed(result) if is_error else result))
-        return [(name, _text(result)) for name, result in said], not turn.calls
+        # A name that a peer made up would stand in a template's own text.
+        known = [(name if name in self._tools else "tool", result) for name, result in said]
+        return [(name, _text(result)) for name, result in known], not turn.calls
 
     def _called(self, call: ToolCall) -> tuple[bool, Any]:
         if call.name not in self._tools:
@@ -205,12 +211,10 @@ async def _gathered(waiting: Sequence[Any]) -> list[Any]:
     return await asyncio.gather(*waiting, return_exceptions=True)
 
 
-def _named(reset: Callable[..., Any], row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Keep the columns that ``reset`` takes."""
+def _columns_of(reset: Callable[..., Any]) -> Set[str] | None:
+    """Return the names of the columns that ``reset`` takes; None: it takes all."""
     takes = inspect.signature(reset).parameters.values()
-    if any(p.kind is p.VAR_KEYWORD for p in takes):
-        return row
-    return {p.name: row[p.name] for p in takes if p.name in row}
+    return None if any(p.kind is p.VAR_KEYWORD for p in takes) else {p.name for p in takes}
 
 
 def _text(result: Any) -> str:

@@ -9,9 +9,9 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from potluck.confined import Confined
-from potluck.episode import EnvironmentFailed, Episode, Step, Turn
+from potluck.episode import EnvironmentFailed, Step, Turn
 from potluck.tasks.environments.process import Process, step_of
-from potluck.types import Problem
+from potluck.types import Episode, Problem
 
 Made = TypeVar("Made")
 
@@ -21,7 +21,9 @@ class Source(Protocol):
 
     def begin(self, process: Process, key: int, problem: Problem) -> None: ...
 
-    def remember(self, problem: Problem, turns: Sequence[Turn], episode: Episode) -> None: ...
+    def remember(
+        self, problem: Problem, turns: Sequence[Turn], episode: Episode, index: int
+    ) -> None: ...
 
     def give_back(self, processes: Sequence[Process]) -> None: ...
 
@@ -31,6 +33,7 @@ class Live:
     """An episode, wherever it is."""
 
     problem: Problem
+    index: int
     home: Confined | None = None
     """Process in which it is; None: in none."""
     failed: EnvironmentFailed | None = None
@@ -48,8 +51,8 @@ class HostedPlay:
         self._live: dict[int, Live] = {}
         self._asked: dict[int, Future[Step]] = {}
 
-    def begin(self, episode: int, problem: Problem) -> None:
-        live = Live(problem)
+    def begin(self, episode: int, problem: Problem, index: int = 0) -> None:
+        live = Live(problem, index)
         self._soon(episode, live, lambda process: None).result()
         self._live[episode] = live
 
@@ -81,7 +84,7 @@ class HostedPlay:
         live = self._live.pop(episode)
         paid = self._soon(episode, live, lambda process: process.ask("finish", episode)).result()
         made = ended(live.steps, len(live.turns), paid)
-        self._source.remember(live.problem, live.turns, made)
+        self._source.remember(live.problem, live.turns, made, live.index)
         return made
 
     def close(self) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from potluck.confined import Confined
-from potluck.episode import EnvironmentFailed, Observation, Step
+from potluck.episode import EnvironmentFailed, Step
 from potluck.files import one_line
 from potluck.tasks.environments.kinds import Spec
+from potluck.types import Observation
 
 SLACK = 4.0
 """Seconds on the clock for each that the processor may compute: machines are busy."""

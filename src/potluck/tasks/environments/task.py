@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from potluck.episode import EnvironmentFailed, Turn, acted, turns_in
+from potluck.episode import EnvironmentFailed, turns_in
 from potluck.files import derived_seed
 from potluck.tasks.base import DerivedTask, Graded, Task, TaskError
 from potluck.tasks.environments.hosted import HostedEnvironment, Start
 from potluck.tasks.environments.kinds import EnvironmentKind, Spec
 from potluck.tasks.environments.options import PlayOptions
-from potluck.types import Completion, Problem
+from potluck.types import OUT_OF_ROOM, Completion, Episode, Problem
 
 RowOf = Callable[[str], Mapping[str, Any]]
 
@@ -74,23 +74,20 @@ class EnvironmentTask(DerivedTask):
         return self._asked[id]
 
     def graded(
-        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+        self,
+        problems: Sequence[Problem],
+        completions: Sequence[Completion],
+        texts: Sequence[str],
+        episodes: Sequence[Episode | None],
     ) -> Graded:
-        """Pay what an environment of this node pays, and at most 0 where a turn was cut. Raise
-        EnvironmentFailed for what is no episode, or cannot be replayed."""
-        episodes = []
-        for problem, completion in zip(problems, completions, strict=True):
-            if (turns := turns_in(completion.text or "")) is None:
-                raise EnvironmentFailed(f"a completion of {problem.id!r} has no turns")
-            episodes.append((problem, turns, completion))
-        if self._pays:
-            rewards = [self._paid(*episode) for episode in episodes]
-        else:
-            last = [turns[-1].content for _, turns, _ in episodes]
-            rewards = self._task.rewards(problems, completions, last)
+        """Pay what an environment of this node paid, and at most 0 where room ran out. Raise
+        EnvironmentFailed for what is no episode."""
+        paid, last = list[float](), list[str]()
+        for completion, episode in zip(completions, episodes, strict=True):
+            if not (turns := turns_in(completion.text or "")) or episode is None:
+                raise EnvironmentFailed(f"a completion of {completion.problem_id!r} has no turns")
+            last.append(turns[-1].content)
+            is_cut = completion.end in OUT_OF_ROOM
+            paid.append(min(episode.reward, 0.0) if is_cut else episode.reward)
+        rewards = paid if self._pays else self._task.rewards(problems, completions, last)
         return rewards, {"task": rewards}
-
-    def _paid(self, problem: Problem, turns: Sequence[Turn], completion: Completion) -> float:
-        heard = acted(turns, completion.end)
-        reward = self.environment.replay(problem, heard, completion.observed).reward
-        return min(reward, 0.0) if completion.end == "length" else reward

@@ -9,21 +9,23 @@ A chain is worked off from the left, and no running total leaves 0 to 999. The l
 nothing is called, has to be the result and nothing else.
 """
 
-import random
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
 
-from potluck.tasks.arithmetic import SPLIT_SIZES, Arithmetic, require_another
-from potluck.tasks.base import TaskError, binary_rewards
+from potluck.tasks.arithmetic import (
+    SPLIT_SIZES,
+    Arithmetic,
+    draw_chain,
+    require_another,
+)
+from potluck.tasks.base import binary_rewards
 from potluck.tasks.environments.options import PlayOptions
 from potluck.tasks.environments.task import EnvironmentTask
 from potluck.types import Completion, Problem
-
-CHAIN = re.compile(r"[1-9][0-9](?:[+-][1-9][0-9]){1,31}")
-LARGEST = 999
 
 
 class CalculatorOptions(PlayOptions, frozen=True, kw_only=True, tag_field="name", tag="calculator"):
@@ -37,10 +39,8 @@ class CalculatorOptions(PlayOptions, frozen=True, kw_only=True, tag_field="name"
     """Problems to train on, the first of those that are drawn; 0: all of them."""
 
     def make(self) -> EnvironmentTask:
-        require_another("calculator", "terms", self.terms, self.other_terms)
-        chains = Chains(self.terms, self.other_terms, self.train_problems)
         place = f"{__name__}:{Calculator.__name__}"
-        return EnvironmentTask(chains, self, "environment", place, row=lambda id: {})
+        return EnvironmentTask(Chains(self), self, "environment", place, row=lambda id: {})
 
 
 class Calculator:
@@ -73,31 +73,17 @@ class Calculator:
 class Chains(Arithmetic):
     """Chains of ``terms`` numbers of two digits; out of distribution: of ``other_terms``."""
 
-    def __init__(self, terms: int, other_terms: int, train_problems: int) -> None:
-        super().__init__(
-            "calculator", draw_chain, terms, other_terms, train_problems=train_problems
-        )
+    form = re.compile(r"calculator/[1-9][0-9](?:[+-][1-9][0-9]){1,31}")
+    example = "calculator/34+57"
 
-    def problem(self, id: str) -> Problem:
-        name, _, chain = id.partition("/")
-        if name != "calculator" or not CHAIN.fullmatch(chain):
-            raise TaskError(f"{id!r} is no chain of calculator; they look like 'calculator/34+57'")
-        return Problem(id, f"{chain}=", str(sum(map(int, re.findall(r"[+-]?\d+", chain)))))
+    def __init__(self, options: CalculatorOptions) -> None:
+        terms, other_terms = options.terms, options.other_terms
+        require_another("calculator", "terms", terms, other_terms)
+        draw = partial(draw_chain, digits=2)
+        super().__init__(draw, terms, other_terms, train_problems=options.train_problems)
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
         right = (p.answer == text for p, text in zip(problems, texts, strict=True))
         return binary_rewards(right, completions)
-
-
-def draw_chain(generator: random.Random, terms: int) -> str:
-    """Draw a chain whose running totals stay within 0 to LARGEST."""
-    total = generator.randint(10, 99)
-    chain = str(total)
-    while terms := terms - 1:
-        numbers = [n for n in range(-99, 100) if abs(n) > 9 and 0 <= total + n <= LARGEST]
-        number = generator.choice(numbers)
-        total += number
-        chain += f"{number:+d}"
-    return chain

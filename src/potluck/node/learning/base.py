@@ -1,0 +1,53 @@
+"""What learns, wherever its weights are, and what it tells of a round."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from potluck.model import Reader
+from potluck.node.learning.batch import Batch, Scored
+from potluck.objective.methods import ObjectiveConfig
+from potluck.rollout.base import Progress
+
+
+def silent(done: int, total: int) -> None:
+    """Ignore progress: the default ``Progress``."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UpdateReport:
+    """The updates of one round."""
+
+    updates: int
+    """Optimiser steps taken; 0 where nothing was left to learn."""
+    loss: float
+    """Loss of the last update, over the whole batch, KL included; dimensionless."""
+    gradient_norm: float
+    """L2 norm of the last update's gradient before it was clipped."""
+    learning_rate: float
+    """Rate of the last update; of the one that was due where none was made."""
+    scored: Scored
+    shares: Mapping[str, float]
+    """``Gradient.shares`` of the last update."""
+
+
+class Learning(ABC):
+    """A model that learns; ``Learner`` has its weights here."""
+
+    name: str
+    policy: Reader
+    objective: ObjectiveConfig
+
+    @property
+    def parameters(self) -> int:
+        """Number of the model's weights; 0: not known here."""
+        return 0
+
+    @abstractmethod
+    def learn(self, batch: Batch, progress: Progress, *, round: int = 0) -> UpdateReport:
+        """Take the steps of a round, and return what they did; ``round`` decides the rate."""
+
+    @abstractmethod
+    def save(self, folder: Path, round: int, *, card: str) -> None:
+        """Write the checkpoint of ``round`` rounds into a node's folder, with its card."""

@@ -1,0 +1,129 @@
+"""The learner of a model behind the Tinker API: scores from the server, decisions here.
+
+At a round's first update the gradient of any loss is that of
+
+    sum_t  weights_t advantages_t R_t ,    R_t = pi_theta / pi_start,
+
+with weights_t advantages_t = -dL / d ln pi_t, which is found here, by the losses that a ``Learner``
+has. In each row the weights sum to 1, and there are as many rows in each round: servers that take
+the sum, the mean over rows of their means, or the mean over all weights then differ by one factor,
+which Adam does not see.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from potluck.model import LearningRate, Reader
+from potluck.model.loading import SERVED
+from potluck.node.learning.base import Learning, UpdateReport
+from potluck.node.learning.batch import Batch, Scored
+from potluck.node.learning.passes import Portion
+from potluck.node.learning.score import candidates, completed, policy_loss, score_rows, unscored
+from potluck.node.storage import checkpoint
+from potluck.objective.losses import Loss, share_of
+from potluck.objective.methods import ObjectiveConfig
+from potluck.objective.weights import Weight, weight_of
+from potluck.rollout.base import Progress
+from potluck.rollout.tinker.session import TinkerSession
+from potluck.types import Completion, NonFiniteError
+
+ADAM = "beta1", "beta2", "grad_clip_norm"
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteLearner(Learning):
+    """An adapter on a server, and how it learns."""
+
+    name: str
+    policy: Reader
+    session: TinkerSession
+    objective: ObjectiveConfig
+    learning_rate: LearningRate
+    adam: Mapping[str, float]
+    """Those of ``ADAM``, of the server's optimiser."""
+    rows: int
+    """Rows that are sent in each round, at least; those that are lacking teach nothing."""
+    longest: int
+    """Limit of a completion in tokens, which ``loss_type = "dr_grpo"`` divides by."""
+    loss: Loss | None = None
+    """Own loss of the recipe; None: that of its importance scheme."""
+    weight: Weight | None = None
+    """Own weight of the recipe; None: that of the method."""
+
+    def learn(self, batch: Batch, progress: Progress, *, round: int = 0) -> UpdateReport:
+        """Take one step; raise NonFiniteError if a log-probability of an own completion is not
+        finite, RolloutError if the server does not do its part."""
+        scored, rate = self._score(batch, progress), self.learning_rate.at(round)
+        row_M = scored.kept_advantage_B.nonzero().squeeze(1)
+        if not len(row_M):
+            return UpdateReport(0, 0.0, 0.0, rate, scored, {})
+        micro = batch.rows(row_M)
+        logp_MT = scored.logp_start_BT[row_M, : micro.mask_BT.shape[1]].requires_grad_()
+        loss = policy_loss(Portion(row_M, micro), scored, logp_MT, self.objective, self.loss)
+        part = len(row_M), int(micro.mask_BT.sum())
+        whole = batch.rows_counted, batch.tokens_counted
+        loss = loss * share_of(part, whole, self.objective.loss_type, longest=self.longest)
+        if not loss.isfinite():
+            raise NonFiniteError(
+                f"{self.name!r}: the loss is {loss.item()}; is it of a weight that "
+                "reads entropies, which no server tells?"
+            )
+        loss.backward()
+        assert logp_MT.grad is not None
+        columns = [
+            {
+                "logprobs": logp_T[: len(token_T)],
+                "weights": np.full(len(token_T), 1 / len(token_T)),
+                "advantages": -len(token_T) * slope_T[: len(token_T)],
+            }
+            for token_T, logp_T, slope_T in zip(
+                micro.tokens, logp_MT.detach().numpy(), logp_MT.grad.numpy(), strict=True
+            )
+        ]
+        rows = list(zip(micro.prompts, micro.tokens, strict=True))
+        for _ in range(self.rows - len(rows)):
+            rows.append((micro.prompts[0][:1], micro.tokens[0][:1]))
+            columns.append(
+                {"logprobs": np.zeros(1), "weights": np.ones(1), "advantages": np.zeros(1)}
+            )
+        norm = self.session.step(rows, columns, learning_rate=rate, **self.adam)
+        return UpdateReport(1, loss.item(), norm, rate, scored, {})
+
+    def _score(self, batch: Batch, progress: Progress) -> Scored:
+        scored = unscored(batch, has_reference=False)
+        row_M = candidates(batch, self.name, self.objective).nonzero().squeeze(1)
+        weight = self.weight or weight_of(self.objective)
+        if len(row_M):
+            micro = batch.rows(row_M)
+            rows = list(zip(micro.prompts, micro.tokens, strict=True))
+            found = self.session.logp(rows, lambda: progress(0, len(rows)))
+            logp_MT = pad_sequence([torch.from_numpy(p_T) for p_T in found], batch_first=True)
+            # No entropy is told, so that a weight that reads it is not finite.
+            read = logp_MT.clamp(max=0), torch.full_like(logp_MT, torch.nan)
+            score_rows(scored, row_M, micro, read, self.name, self.objective, weight)
+            progress(len(rows), len(rows))
+        return completed(scored, self.name, self.objective, weight, self._require_foreign)
+
+    def _require_foreign(self, completion: Completion) -> None:
+        if completion.author == self.name:
+            raise NonFiniteError(
+                f"{self.name!r}: its server reads its own completion {completion.index} of "
+                f"{completion.problem_id!r} as NaN; lower the learning rate"
+            )
+
+    def save(self, folder: Path, round: int, *, card: str) -> None:
+        options, session = self.session.options, self.session
+        served = {
+            **session.save(f"round-{round:06d}"),
+            "url": options.url,
+            "model": session.model,
+            "api_key_variable": options.api_key_variable,
+        }
+        text = json.dumps(served)
+        checkpoint.write(folder, round, lambda at: (at / SERVED).write_text(text), card=card)

@@ -1,0 +1,1 @@
+"""A model that is served and trained behind the Tinker API."""

@@ -1,0 +1,54 @@
+"""The table [node.NAME.engine] of a model behind the Tinker API; see docs/tinker.md."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from potluck.fields import ConfigError, Positive
+from potluck.rollout.texts.options import PaidOptions, Price
+from potluck.types import Sampling
+
+if TYPE_CHECKING:
+    from potluck.rollout.texts.base import Cost
+
+
+class TinkerOptions(PaidOptions, frozen=True, kw_only=True, tag_field="name", tag="tinker"):
+    """A server writes with the node's model and trains its adapter: docs/tinker.md."""
+
+    url: str
+    """Address of the server, ``https://HOST``."""
+    tokenizer: str = ""
+    """Folder or Hugging Face id of the model's tokenizer and config.json; empty: ``model``."""
+    timeout_s: Positive = 600.0
+    """Longest wait for one answer. Seconds."""
+    usd_per_million_train: Price = 0.0
+    """Price of a million tokens that are trained on, US dollars."""
+
+    trains: ClassVar[bool] = True
+    uses: ClassVar[frozenset[str] | None] = frozenset(
+        {"engine", "weight", "stranger", "model", "lora", "learning_rate", "lr_schedule"}
+        | {"warmup_updates", "adam_betas", "gradient_clip_norm"}
+    )
+    of_library: ClassVar[tuple[str, ...]] = (
+        *("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD", "TINKER_PROJECT_ID", "TINKER_TAGS"),
+        *("CLOUDFLARE_ACCESS_CLIENT_ID", "CLOUDFLARE_ACCESS_CLIENT_SECRET"),
+    )
+
+    def reads(self, model: str) -> str:
+        return self.tokenizer or model
+
+    def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
+        super().require_sense(at, dtype=dtype, sampling=sampling)
+        if sampling != Sampling():
+            raise ConfigError(
+                f"[{at}.engine] 'tinker' tells log-probabilities of whole policies at temperature "
+                f"1, but [sampling] has {sampling}; drop temperature, top_k and top_p there"
+            )
+
+    def training_cost(self, tokens: int) -> "Cost":
+        """Bound the cost of tokens that are scored, which may be billed either way, or learned."""
+        dearer = max(self.usd_per_million_train, self.usd_per_million_prompt)
+        return replace(self.budget, usd_per_million_prompt=dearer).cost(tokens, 0)
+
+    @property
+    def note(self) -> str:
+        return f"writes and learns through {self.url}: not asked yet"

@@ -1,0 +1,482 @@
+"""Models behind a real Tinker server, SkyRL on a CPU; minutes, so only where one is named (make
+test-tinker):
+
+POTLUCK_TINKER_PYTHON=/venv/bin/python    a Python that has skyrl[tinker,jax]: servers are started
+POTLUCK_TINKER_URL=http://HOST:PORT       or one that runs, with a model of ``make_models`` whose
+                                          folder is seen here; what needs others is left out then
+
+docs/tinker.md says how both sides are installed.
+"""
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import time
+import urllib.request
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+import torch
+from peft import PeftModel
+from safetensors import safe_open
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from displays import Listener
+from launch.runs import lines
+from potluck.config import as_tree, from_tree
+from potluck.launch.in_process import run
+from potluck.model import LanguageModel, LearningRate, Reader
+from potluck.model.loading import BUILT_IN, load_tokenizer
+from potluck.node.learning.batch import Batch
+from potluck.node.learning.learner import Learner
+from potluck.node.learning.remote import RemoteLearner
+from potluck.objective.methods import METHODS, ObjectiveConfig
+from potluck.rollout.texts.books import Books
+from potluck.rollout.tinker.options import TinkerOptions
+from potluck.rollout.tinker.session import TinkerSession
+from potluck.types import Completion, PotluckError, Problem
+
+PYTHON, URL = os.environ.get("POTLUCK_TINKER_PYTHON"), os.environ.get("POTLUCK_TINKER_URL")
+HAS_CLIENT = importlib.util.find_spec("tinker") is not None
+pytestmark = [
+    pytest.mark.tinker,
+    pytest.mark.skipif(
+        not (PYTHON or URL), reason="set POTLUCK_TINKER_PYTHON or _URL, see docs/tinker.md"
+    ),
+    pytest.mark.skipif(not HAS_CLIENT, reason="pip install 'potluck[tinker]'"),
+]
+needs_servers = pytest.mark.skipif(not PYTHON, reason="needs servers of its own")
+LAUNCHER, REPOSITORY = Path(__file__).with_name("skyrl_server.py"), Path(__file__).parents[2]
+STARTS_S, TIMEOUT_S, RANK = 300, 20.0, 8
+SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+SIZES |= {"max_position_embeddings": 128, "tie_word_embeddings": False, "initializer_range": 0.12}
+IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+KINDS = {
+    "llama": (LlamaConfig, LlamaForCausalLM, "digits-small", 48),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM, "calculator-small", 27),
+}
+"""Configuration, network, built-in model that has the tokenizer, and its number of ids."""
+RATE, LWS = 1e-3, ObjectiveConfig(**METHODS["lws"].fields, weight="likelihood")
+
+
+def make_models(folder):
+    """Save a model of each kind, with unlike tokenizers; return the folders by name. They have
+    learned to end a sum with three digits, any three."""
+    for name, (configuration, network, built_in, ids) in KINDS.items():
+        torch.manual_seed(0)
+        made = network(configuration(vocab_size=ids, rope_theta=10_000.0, **SIZES, **IDS)).float()
+        tokenizer = load_tokenizer(f"builtin:{built_in}")
+        adam = torch.optim.Adam(made.parameters(), lr=3e-3)
+        for _ in range(100):
+            sums = [f"{a}+{b}={c}" for a, b, c in torch.randint(100, 1000, (32, 3)).tolist()]
+            ids_BT = torch.tensor([[*tokenizer(text).input_ids, 2] for text in sums])
+            made(input_ids=ids_BT, labels=ids_BT).loss.backward()
+            adam.step()
+            adam.zero_grad()
+        made.save_pretrained(folder / name)
+        for file in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(BUILT_IN / built_in / file, folder / name)
+    return {name: str(folder / name) for name in KINDS}
+
+
+class Server:
+    """SkyRL on a model folder, in processes of its own; what it keeps lies in ``folder``."""
+
+    def __init__(self, model, folder, compiled, adapters=12):
+        self.model, self.folder, self.adapters, self.process = model, folder, adapters, None
+        self.environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {
+            "HF_HUB_OFFLINE": "1",
+            "JAX_COMPILATION_CACHE_DIR": str(compiled),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        }
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
+
+    def start(self):
+        start, port = time.monotonic(), self.url.rpartition(":")[2]
+        command = [PYTHON, LAUNCHER, self.model, port, self.folder, str(RANK), str(self.adapters)]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+        while time.monotonic() - start < STARTS_S:
+            assert self.process.poll() is None, (self.folder / "log").read_text()[-3000:]
+            with suppress(OSError), urllib.request.urlopen(self.url + "/api/v1/healthz", timeout=5):
+                return self
+            time.sleep(0.5)
+        raise AssertionError(f"no server within {STARTS_S} s, see {self.folder / 'log'}")
+
+    def signal_engine(self, number):
+        """Send a signal to what computes, not to what answers."""
+        pid = self.process.pid
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            os.kill(int(child), number)
+
+    def kill(self):
+        if self.process and self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+class Remote:
+    """The server at POTLUCK_TINKER_URL."""
+
+    def __init__(self):
+        self.url = URL
+        with urllib.request.urlopen(URL + "/api/v1/get_server_capabilities", timeout=30) as answer:
+            self.model = json.loads(answer.read())["supported_models"][0]["model_name"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    return make_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def start(models, tmp_path_factory):
+    """A function that starts a server of a model. What one compiles, 1 to 5 minutes for each model,
+    is kept for the next, as is what another run of the tests compiles."""
+    compiled, started = REPOSITORY / "build" / "tinker-compiled", []
+
+    def started_server(name, **options):
+        made = Server(models[name], tmp_path_factory.mktemp(name), compiled, **options)
+        started.append(made)
+        return made.start()
+
+    yield started_server
+    for each in started:
+        each.kill()
+
+
+@pytest.fixture(scope="module")
+def llama(request):
+    return request.getfixturevalue("start")("llama") if PYTHON else Remote()
+
+
+@pytest.fixture(scope="module")
+def qwen3(start):
+    return start("qwen3")
+
+
+def node(server, *, model=None, r=RANK, rate=1e-2, **engine):
+    table = {"name": "tinker", "url": server.url, "tokenizer": server.model, "timeout_s": 600.0}
+    return {
+        "model": model or server.model,
+        "learning_rate": rate,
+        "lora": {"r": r},
+        "engine": table | engine,
+    }
+
+
+def recipe(nodes, **changes):
+    tree = {
+        "name": "real",
+        "rounds": 2,
+        "threads": 1,
+        "problems_per_round": 4,
+        "group_size": 8,
+        "checkpoint_every": 2,
+        "task": {"name": "digits", "reward": "hash"},
+        "objective": {"method": "lws", "weight": "likelihood"},
+        "sampling": {"max_new_tokens": 8, "max_total_tokens": 32},
+        "evaluation": {"every": 0, "problems": 2, "out_of_distribution": 0},
+        "node": nodes,
+    }
+    return from_tree(tree | changes)
+
+
+def sevens(completions, **columns):
+    """Rewards the digit 7."""
+    return [float("7" in text) for text in completions]
+
+
+@needs_servers
+def test_two_unlike_models_behind_two_servers_learn_from_each_other(llama, qwen3, tmp_path):
+    servers = {"llama": llama, "qwen3": qwen3}
+    config = recipe({name: node(each) for name, each in servers.items()}, rounds=10)
+    run(config, tmp_path / "run", rewards=[sevens])
+    for name in servers:
+        came = lines(tmp_path / "run", name)
+        reward = [line["own_reward_mean"] for line in came]
+        print(name, "reward", " ".join(f"{x:.2f}" for x in reward))
+        assert len(came) == 10
+        assert np.mean(reward[-3:]) > np.mean(reward[:3]) + 0.2
+        (other,) = {"llama", "qwen3"} - {name}
+        assert any(line["sources"][other]["rows_trained"] for line in came)
+
+
+# The numbers: its learner beside the local one, on the server's own adapter.
+
+
+def batch_of(reader):
+    """Return 4 groups of 8 random completions of unlike lengths; half are another author's."""
+    generator, groups = np.random.default_rng(0), []
+    for group in range(4):
+        problem = Problem(f"p{group}", f"{generator.integers(100, 999)}+{group}=", "")
+        for index in range(8):
+            author = ("me", "other")[index % 2]
+            token_T = generator.integers(3, reader.vocabulary, generator.integers(3, 20))
+            reward = float(index == 0 or (generator.random() < 0.5 and index != 1))
+            groups.append((group, problem, author, index, token_T.astype(np.int32), reward))
+    reward_B = torch.tensor([row[-1] for row in groups])
+    advantage_B = (reward_B - reward_B.view(4, 8).mean(dim=1).repeat_interleave(8)) / 0.5
+    longest = max(len(row[4]) for row in groups)
+    length_B = torch.tensor([len(row[4]) for row in groups])
+    mask_BT = torch.arange(longest) < length_B[:, None]
+    return Batch(
+        completions=tuple(Completion(p.id, a, i, t, None, "length") for _, p, a, i, t, _ in groups),
+        prompts=tuple(reader.prompt(row[1]) for row in groups),
+        tokens=tuple(row[4] for row in groups),
+        observed=((),) * len(groups),
+        logp_gen_BT=torch.full(mask_BT.shape, torch.nan),
+        advantage_B=advantage_B,
+        mask_BT=mask_BT,
+        bytes_B=length_B.float(),
+        trusted_B=torch.ones(len(groups), dtype=torch.bool),
+        reward_B=reward_B,
+        group_B=torch.tensor([row[0] for row in groups]),
+        texts=("",) * len(groups),
+        silenced_B=torch.zeros(len(groups), dtype=torch.bool),
+        rows_counted=len(groups),
+        tokens_counted=int(length_B.sum()),
+    )
+
+
+def local_twin(model, archive, folder):
+    """Return a local learner on the adapter in ``archive``, with Adam as the server's."""
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    (weights,) = folder.rglob("adapter_model.safetensors")
+    with safe_open(weights, "np") as found:
+        targets = sorted({key.split(".lora_")[0].rsplit(".", 1)[1] for key in found.keys()})  # noqa: SIM118
+    described = weights.with_name("adapter_config.json")
+    # SkyRL names no modules, and peft would then load two kinds of them.
+    changes = {"target_modules": targets, "task_type": "CAUSAL_LM"}
+    described.write_text(json.dumps(json.loads(described.read_text()) | changes))
+    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    network = PeftModel.from_pretrained(base, weights.parent, is_trainable=True).base_model.model
+    parameters = [each for each in network.parameters() if each.requires_grad]
+    adam = torch.optim.Adam(parameters, lr=RATE, eps=1e-12)
+    policy = LanguageModel(network, load_tokenizer(model))
+    return Learner("me", policy, adam, LWS, 1.0, float("inf"), 4096)
+
+
+@needs_servers
+def test_three_steps_are_those_of_the_local_learner(llama, tmp_path):
+    options = TinkerOptions(url=llama.url, tokenizer=llama.model)
+    session = TinkerSession(options, "me", llama.model, RANK, 1, Books(tmp_path, print))
+    reader = Reader.of(llama.model)
+    rate = LearningRate(RATE, "constant", 0, 3)
+    remote = RemoteLearner("me", reader, session, LWS, rate, {"eps": 1e-12}, rows=32, longest=24)
+    batch, archive = batch_of(reader), session.save("start")["weights"]
+    rows = list(zip(batch.prompts, batch.tokens, strict=True))
+    _, _, model_id, _, name = archive.split("/")
+    kept = llama.folder / "checkpoints" / model_id / "sampler_weights" / f"{name}.tar.gz"
+    local = local_twin(llama.model, kept, tmp_path / "adapter")
+
+    def read():
+        with torch.no_grad():
+            here = local.policy.logp(batch.prompts, batch.tokens, temperature=1.0).numpy()
+        there = session.logp(rows)
+        own = [p_T[: len(tokens)] for p_T, tokens in zip(here, batch.tokens, strict=True)]
+        return np.concatenate(own), np.concatenate(there)
+
+    (here, there) = before = read()
+    assert np.abs(here - there).max() < 1e-4
+    for step in range(3):
+        _, gradient = local.score_and_gradient(batch)
+        local.step(gradient)
+        report = remote.learn(batch, lambda *_: None, round=step)
+        after = read()
+        mine, theirs = after[0] - before[0], after[1] - before[1]
+        cosine = mine @ theirs / np.linalg.norm(mine) / np.linalg.norm(theirs)
+        norm = report.gradient_norm * 32  # SkyRL takes the mean over the rows that are sent
+        print(
+            f"step {step}: gradient norm here {gradient.norm:.6f}, there {norm:.6f}; changes of "
+            f"{len(mine)} ln p: cosine {cosine:.6f}, max apart {np.abs(mine - theirs).max():.1e}"
+        )
+        assert norm == pytest.approx(gradient.norm, rel=1e-4)
+        assert report.loss == pytest.approx(gradient.loss, abs=1e-5)
+        assert cosine > 0.99999
+        assert np.abs(mine - theirs).max() < 1e-3 < np.abs(mine).max()
+        before = after
+
+
+# A run that is killed.
+
+RUN = """
+import json, sys
+from pathlib import Path
+from potluck.config import from_tree
+from potluck.launch.in_process import run
+run(from_tree(json.loads(sys.argv[1])), Path(sys.argv[2]), display=None)
+"""
+
+
+def test_a_run_that_is_killed_goes_on_with_the_step_that_it_would_have_made(llama, tmp_path):
+    tree = as_tree(recipe({"llama": node(llama)}, rounds=4))
+    run(tree, tmp_path / "whole", display=None)
+    command = [sys.executable, "-c", RUN, json.dumps(tree), str(tmp_path / "killed")]
+    metrics = tmp_path / "killed" / "llama" / "metrics.jsonl"
+    with subprocess.Popen(command) as child:
+        while not (metrics.exists() and metrics.read_text().count("\n") >= 3):
+            assert child.poll() is None
+            time.sleep(0.05)
+        child.kill()
+    run(tree, tmp_path / "killed", resume=True, display=None)
+    whole, killed = (lines(tmp_path / name, "llama") for name in ("whole", "killed"))
+    assert [line["round"] for line in killed] == [0, 1, 2, 3]
+    for one, other in zip(whole, killed, strict=True):
+        for key in ("own_reward_mean", "gradient_norm", "loss", "rows_trained"):
+            assert one[key] == pytest.approx(other[key], rel=1e-3, abs=1e-5), key
+    assert any(line["gradient_norm"] for line in killed[2:])
+
+
+# Faults: one line each, within the timeout.
+
+
+def told(nodes, folder, **options):
+    """Return the one line with which a run ends, and the seconds that it took."""
+    start, changes = time.monotonic(), options.pop("changes", {})
+    with pytest.raises(PotluckError) as caught:
+        run(recipe(nodes, **changes), folder, display=None, **options)
+    print(f"{time.monotonic() - start:.0f} s: {caught.value}")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+class Foreign(BaseHTTPRequestHandler):
+    """A server of something else."""
+
+    def do_GET(self):
+        self.send_error(404)
+
+    do_POST = do_GET
+
+    def log_message(self, *_): ...
+
+
+@pytest.fixture
+def foreign():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Foreign)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_no_server_and_another_server_are_named(llama, foreign, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nowhere = f"http://127.0.0.1:{free.getsockname()[1]}"
+        said = told({"a": node(llama, url=nowhere, timeout_s=TIMEOUT_S)}, tmp_path / "a")
+    assert nowhere in said
+    assert "gone" in said
+    said = told({"a": node(llama, url=foreign, timeout_s=TIMEOUT_S)}, tmp_path / "b")
+    assert foreign in said
+
+
+def test_a_key_of_another_kind_is_named(llama, tmp_path, monkeypatch):
+    monkeypatch.setenv("SOME_KEY", "abc")
+    place = f"SOME_KEY={llama.url.removeprefix('http://')}"
+    nodes = {"a": node(llama, api_key_variable="SOME_KEY", timeout_s=TIMEOUT_S)}
+    assert "api_key_variable" in told(nodes, tmp_path / "a", allow_keys=[place])
+
+
+def test_a_rank_above_the_servers_is_named(llama, tmp_path):
+    assert "lora" in told({"a": node(llama, r=64)}, tmp_path / "a")
+
+
+def test_a_model_that_the_server_has_not_is_named(llama, tmp_path):
+    said = told({"a": node(llama, model="Qwen/Qwen3-8B")}, tmp_path / "a")
+    assert "no model 'Qwen/Qwen3-8B'" in said
+    assert llama.model in said
+
+
+def test_ids_beyond_the_servers_vocabulary_end_within_the_timeout(qwen3, models, tmp_path):
+    """The tokenizer is that of the other model: its letters are no ids of this one."""
+    rows = [{"question": f"{a}+{b}=", "answer": "1"} for a in "wxyz" for b in "wxyz"]
+    (tmp_path / "letters.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = {"name": "jsonl", "path": str(tmp_path / "letters.jsonl"), "tags": False, "held_out": 2}
+    nodes = {"a": node(qwen3, tokenizer=models["llama"], timeout_s=TIMEOUT_S)}
+    assert "vocabulary" in told(nodes, tmp_path / "a", changes={"task": task})
+
+
+def test_a_budget_that_is_spent_ends_the_run(llama, tmp_path):
+    nodes = {"a": node(llama, budget_tokens=2_000)}
+    assert "budget of 'a' is spent" in told(nodes, tmp_path / "a", changes={"rounds": 20})
+    cost = json.loads((tmp_path / "a" / "a" / "cost.json").read_text())
+    assert cost["prompt_tokens"] + cost["completion_tokens"] >= 2_000
+
+
+@needs_servers
+def test_a_server_without_room_for_an_adapter_is_named(start, tmp_path):
+    full = start("llama", adapters=2)
+    taken = [TinkerSession(TinkerOptions(url=full.url), "x", full.model, RANK, 1, None)]
+    assert "five minutes" in told({"a": node(full), "b": node(full)}, tmp_path / "a")
+    assert taken
+    full.kill()
+
+
+class At(Listener):
+    """Does something once, when a round is done."""
+
+    def __init__(self, act, round=0):
+        self.act, self.round = act, round
+
+    def round_done(self, node, report):
+        if report.round == self.round:
+            self.act()
+
+
+@needs_servers
+def test_a_server_that_hangs_or_is_gone_is_named_and_a_resumed_run_goes_on(start, tmp_path):
+    server, folder = start("llama"), tmp_path / "run"
+    run(recipe({"a": node(server)}, rounds=1), tmp_path / "compiled", display=None)
+
+    def said(act, round):
+        short = recipe({"a": node(server, timeout_s=TIMEOUT_S)}, rounds=6)
+        start = time.monotonic()
+        with pytest.raises(PotluckError) as caught:
+            run(short, folder, resume=folder.exists(), display=At(act, round))
+        print(f"{time.monotonic() - start:.0f} s: {caught.value}")
+        return str(caught.value)
+
+    assert "though the server is there" in said(lambda: server.signal_engine(signal.SIGSTOP), 1)
+    server.signal_engine(signal.SIGCONT)
+    assert "the server is gone" in said(server.kill, 3)
+    server.start()
+    run(recipe({"a": node(server)}, rounds=6), folder, resume=True, display=None)
+    assert [line["round"] for line in lines(folder, "a")] == [*range(6)]
+
+
+@needs_servers
+def test_a_state_that_the_server_has_no_longer_is_named(start, tmp_path):
+    server = start("llama")
+    run(recipe({"a": node(server)}, rounds=2), tmp_path / "run", display=None)
+    shutil.rmtree(server.folder / "checkpoints")
+    said = told({"a": node(server)}, tmp_path / "run", resume=True, changes={"rounds": 3})
+    assert "loading tinker://" in said

@@ -1,0 +1,93 @@
+"""The learner behind a server does what the local one does, whatever mean the server takes."""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import tiny
+from nouns import completion, group
+from potluck.model import LearningRate
+from potluck.node.learning.batch import pack
+from potluck.node.learning.learner import Learner, silent
+from potluck.node.learning.remote import RemoteLearner
+from potluck.objective.methods import METHODS, ObjectiveConfig
+from potluck.rollout.texts.books import Books
+from potluck.rollout.tinker import session
+from potluck.rollout.tinker.options import TinkerOptions
+from potluck.types import Problem
+from stand_in_tinker import MODEL, FakeTinker
+
+RATE, ROWS = 1e-2, 16
+OBJECTIVES = {
+    "lws": {**METHODS["lws"].fields, "weight": "likelihood"},
+    "f-tis": METHODS["f-tis"].fields,
+    "f-tis, dapo": {**METHODS["f-tis"].fields, "loss_type": "dapo"},
+    "lws, dr_grpo": {**METHODS["lws"].fields, "weight": "likelihood", "loss_type": "dr_grpo"},
+}
+
+
+def batch_of(policy, seed):
+    """Groups of unlike lengths of two authors, a model's own log-probabilities moved by noise; in
+    each round another number of them is alike, and teaches nothing."""
+    dice, groups = np.random.default_rng(seed), []
+    for at in range(4):
+        problem, rows = Problem(f"p{at}", "1+2="[: at + 1], "3"), []
+        for index in range(4):
+            ids = [*dice.integers(3, tiny.VOCABULARY, dice.integers(1, 7)), tiny.STOP]
+            with torch.no_grad():
+                (logp,) = policy.logp([policy.prompt(problem)], [np.int32(ids)], temperature=1.0)
+            told = np.minimum(logp.numpy() + dice.normal(0, 1, len(ids)), 0)
+            author = ("me", "other")[index % 2]
+            rows.append(completion(ids, told, problem=problem.id, author=author, index=index))
+        rewards = [1.0] * 4 if at < seed else dice.permutation([1.0, 1.0, 0.0, 0.0])
+        groups.append(group(problem, rows, rewards, policy))
+    return pack(groups)
+
+
+def local(objective):
+    policy = tiny.policy()
+    optimizer = torch.optim.Adam(policy.network.parameters(), lr=RATE, eps=1e-12)
+    return Learner("me", policy, optimizer, objective, 1.0, float("inf"), 4096, longest=7)
+
+
+def remote(server, objective, tmp_path, monkeypatch, **options):
+    monkeypatch.setattr(session, "library", lambda: server)
+    chosen = TinkerOptions(url="http://127.0.0.1:9", **options)
+    made = session.TinkerSession(chosen, "me", MODEL, Books(tmp_path, print))
+    made.open(4, 0, "")
+    rate = LearningRate(RATE, "constant", 0.0, 10)
+    adam = {"beta1": 0.9, "beta2": 0.999, "grad_clip_norm": 1.0}
+    policy = tiny.policy(1)  # its tokenizer alone is used
+    return RemoteLearner("me", policy, made, objective, rate, adam, rows=ROWS, longest=7)
+
+
+@pytest.mark.parametrize("reduces", ["sum", "rows", "weights"])
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_three_steps_are_those_of_the_local_learner(name, reduces, tmp_path, monkeypatch):
+    objective, server = ObjectiveConfig(**OBJECTIVES[name]), FakeTinker(reduces=reduces)
+    mine, theirs = local(objective), remote(server, objective, tmp_path, monkeypatch)
+    sent = set()
+    for round in range(3):
+        batch = batch_of(tiny.policy(), round)
+        here, there = (each.learn(batch, silent, round=round) for each in (mine, theirs))
+        assert_close(
+            there.scored.kept_advantage_B, here.scored.kept_advantage_B, rtol=1e-3, atol=1e-4
+        )
+        found = there.scored.metrics_BK, here.scored.metrics_BK
+        assert_close(*found, rtol=1e-3, atol=1e-3, equal_nan=True)
+        assert there.loss == pytest.approx(here.loss, rel=1e-3, abs=1e-5)
+        divisor = {"sum": 1, "rows": ROWS, "weights": ROWS}[reduces]
+        assert there.gradient_norm * divisor == pytest.approx(here.gradient_norm, rel=1e-3)
+        assert here.updates == there.updates == 1
+        sent.add(int((here.scored.kept_advantage_B != 0).sum()))
+        with torch.no_grad():
+            given = batch.prompts, batch.tokens
+            logp_BT, start_BT = (
+                policy.logp(*given, temperature=1.0) for policy in (mine.policy, tiny.policy())
+            )
+        found = theirs.session.logp(list(zip(*given, strict=True)))
+        for one, other in zip(found, logp_BT, strict=True):
+            assert_close(torch.tensor(one), other[: len(one)], rtol=0, atol=2e-3)
+        assert (logp_BT - start_BT).abs().max() > 0.1
+    assert len(sent) > 1, "unlike numbers of rows would show a mean that moves with them"

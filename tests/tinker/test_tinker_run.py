@@ -1,0 +1,297 @@
+"""A run of two nodes, one of them behind the Tinker API: by a fake client."""
+
+import io
+import json
+import os
+import sys
+import tarfile
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from rich.console import Console
+from safetensors.numpy import save_file
+
+import tiny
+from launch.runs import crash
+from potluck.builder.checks import require_served
+from potluck.builder.consent import require_consent_to_export
+from potluck.builder.plan import check, plan_cost
+from potluck.config import ConfigError
+from potluck.files import unlike_its_sum
+from potluck.launch.in_process import run
+from potluck.model import LanguageModel, ModelError
+from potluck.node.storage import checkpoint
+from potluck.node.storage.export import export
+from potluck.rollout.base import RolloutError
+from potluck.rollout.tinker import session
+from potluck.types import PotluckError, RunFolderError
+from stand_in_tinker import MODEL
+
+
+def lines(folder, name="metrics"):
+    text = (folder / "big" / f"{name}.jsonl").read_text()
+    told = map(json.loads, text.splitlines())
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in told]
+
+
+def spent(folder):
+    file = folder / "big/cost.json"
+    return json.loads(file.read_text())["usd"] if file.exists() else 0.0
+
+
+def test_a_node_behind_a_server_and_one_with_weights_make_a_run(server, recipe, tmp_path):
+    assert run(recipe(), tmp_path / "run", display=None).rounds == 2
+    assert [line["updates"] for line in lines(tmp_path / "run")] == [1, 1]
+    assert all(line["gradient_norm"] > 0 for line in lines(tmp_path / "run"))
+    assert {*lines(tmp_path / "run")[0]["sources"]} == {"big", "small"}
+    assert server.keys == ["tml-none"]
+    (evaluation,) = lines(tmp_path / "run", "evaluation")
+    assert evaluation["problems"] == 2
+    booked = json.loads((tmp_path / "run/big/cost.json").read_text())
+    assert server.usd <= booked["usd"] < 2 * server.usd
+    assert booked["booked"] == 0
+
+
+def test_each_key_of_the_node_reaches_the_server(server, recipe, tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET", "tml-secret")
+    seen, adam = [], server.types.AdamParams
+    server.types.AdamParams = lambda **given: seen.append(given) or adam(**given)
+    big = {
+        "learning_rate": 0.5, "lr_schedule": "linear", "adam_betas": [0.5, 0.25],
+        "warmup_updates": 1, "gradient_clip_norm": 3.0,
+    }  # fmt: skip
+    config = recipe({"api_key_variable": "SECRET"}, big)
+    run(config, tmp_path / "run", display=None, allow_keys=["SECRET=127.0.0.1:9"])
+    rest = {"beta1": 0.5, "beta2": 0.25, "grad_clip_norm": 3.0}
+    assert seen == [
+        {"learning_rate": 1e-3},
+        {"learning_rate": 0.5, **rest} | {"learning_rate": seen[1]["learning_rate"]},
+        {**rest, "learning_rate": seen[2]["learning_rate"]},
+    ]
+    assert seen[1]["learning_rate"] != seen[2]["learning_rate"]
+    assert server.keys == ["tml-secret"]
+
+
+def test_a_killed_run_goes_on_from_the_servers_state_with_the_same_numbers(
+    server, recipe, tmp_path
+):
+    config = recipe(rounds=4, checkpoint_every=2)
+    run(config, tmp_path / "whole", display=None)
+    crash(config, tmp_path / "killed", 2)
+    assert len(server.states) > 2
+    run(config, tmp_path / "killed", display=None, resume=True)
+    whole, killed = (lines(tmp_path / name) for name in ("whole", "killed"))
+    for one, other in zip(whole, killed, strict=True):
+        assert one == other
+    assert unlike_its_sum(tmp_path / "killed/big/checkpoints/000004") is None
+    assert spent(tmp_path / "killed") > spent(tmp_path / "whole")
+    server.states.clear()
+    again = recipe(rounds=5, checkpoint_every=2)
+    with pytest.raises(RolloutError, match="does the server still have"):
+        run(again, tmp_path / "whole", display=None, resume=True)
+
+
+def api_error(kind, text):
+    return type(kind, (Exception,), {})(text)
+
+
+FAULTS = {
+    "connect": (api_error("TinkerError", "api_key must start with 'tml-'"), "holds no key"),
+    "capabilities": (api_error("AuthenticationError", "Error code: 401"), "api_key_variable"),
+    "create": (ValueError("400: Maximum number of LoRA adapters"), "five minutes"),
+    "save_state": (api_error("PermissionDeniedError", "403"), "may this key use"),
+    "forward": (ValueError("The server predates proto"), r"pip install 'potluck\[tinker\]'"),
+    "forward_backward": (api_error("UnprocessableEntityError", "422"), "may not know the loss"),
+    "optim_step": (api_error("InternalServerError", "500: no memory"), "step .*its log says more"),
+    "publish": (api_error("APIConnectionError", "Connection error."), "server is gone.*--resume"),
+    "load_state": (api_error("NotFoundError", "no such state"), "still have what is asked"),
+    "sample": ("hang", "sampling: no answer within 0.5 seconds, and the server is gone"),
+    "save_weights": ("hang", "saving 'round-000002': no answer"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_a_fault_is_a_line_with_the_way_out(server, recipe, tmp_path, what):
+    server.faults[what], message = FAULTS[what]
+    with pytest.raises(RolloutError, match=message) as raised:
+        run(recipe({"timeout_s": 0.5}), tmp_path / "run", display=None)
+    assert "\n" not in str(raised.value)
+    assert server.usd <= spent(tmp_path / "run")
+
+
+def test_a_rank_that_is_too_large_is_a_fault_of_the_table_lora(server, recipe, tmp_path):
+    server.faults["create"] = ValueError("400: rank above 8")
+    with pytest.raises(RolloutError, match="lower r in the node's table lora"):
+        run(recipe(), tmp_path / "run", display=None)
+
+
+def test_a_server_that_is_there_and_does_not_answer_is_told_from_one_that_is_gone(
+    server, recipe, tmp_path, monkeypatch
+):
+    """As where an id is beyond the vocabulary of its model."""
+    asked = []
+    monkeypatch.setattr(session, "urlopen", lambda url, timeout: asked.append(url) or io.BytesIO())
+    server.policy = lambda: tiny.policy(hidden_size=16)
+    server.faults["forward"] = "hang"
+    with pytest.raises(RolloutError, match=r"server is there: raise timeout_s, or .*vocabulary"):
+        run(recipe({"timeout_s": 0.3}), tmp_path / "run", display=None)
+    assert asked == ["http://127.0.0.1:9/api/v1/healthz"]
+
+
+def short(sequences):
+    return sequences[:-1]
+
+
+def beyond(sequences):
+    sequences[0].tokens[0] = 1000
+    return sequences
+
+
+def endless(sequences):
+    for each in sequences:
+        each.tokens, each.logprobs = [5], [-1.0]
+    return sequences
+
+
+def empty(sequences):
+    sequences[0].tokens, sequences[0].logprobs = [], []
+    return sequences
+
+
+def infinite(sequences):
+    sequences[0].logprobs[0] = float("nan")
+    return sequences
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (short, "1 completions, asked for 2"),
+        (beyond, "id 1000, of 42 ids: is the engine's tokenizer that of"),
+        (endless, "does not end with its stop token"),
+        (empty, "0 tokens"),
+        (infinite, "a log-probability of nan"),
+    ],
+)
+def test_what_a_model_cannot_have_written_ends_the_run(server, recipe, tmp_path, change, message):
+    server.change = change
+    with pytest.raises(PotluckError, match=message):
+        run(recipe(), tmp_path / "run", display=None)
+    assert server.usd <= spent(tmp_path / "run")
+
+
+def test_a_server_that_ignores_weights_or_has_another_model_is_refused(server, recipe, tmp_path):
+    server.models = ("other",)
+    with pytest.raises(RolloutError, match="no model 'maker/tiny'; name one of other"):
+        run(recipe(), tmp_path / "run", display=None)
+    server.models, server.ignores_weights = (MODEL,), True
+    with pytest.raises(RolloutError, match="ignores the weights of a loss"):
+        run(recipe(), tmp_path / "run", display=None)
+
+
+@pytest.mark.parametrize("limit", [{"budget_usd": 1e-3}, {"budget_tokens": 300}])
+def test_a_budget_ends_the_run_before_more_is_asked(server, recipe, tmp_path, limit):
+    with pytest.raises(RolloutError, match=r"budget of 'big' is spent .* with --resume"):
+        run(recipe(limit, rounds=9), tmp_path / "run", display=None)
+    assert server.usd <= spent(tmp_path / "run")
+    assert server.calls.count("optim_step") < 9
+
+
+def test_a_library_that_is_not_here_is_named(monkeypatch, recipe, tmp_path):
+    monkeypatch.setitem(sys.modules, "tinker", None)
+    with pytest.raises(RolloutError, match=r"needs the library tinker .*pip install"):
+        run(recipe(), tmp_path / "run", display=None)
+    assert os.environ["TINKER_TELEMETRY"] == "0"
+
+
+REFUSED = [
+    ({"big": {"lora": None}}, r"\[node.big\] has no table lora: add lora"),
+    ({"big": {"lora": {"r": 4, "alpha": 3.0}}}, r"\[node.big.lora\] sets more than r"),
+    ({"big": {"optimizer": "adamw"}}, r"\[node.big\] sets optimizer, but its engine 'tinker'"),
+    ({"big": {"device": "cpu"}}, r"\[node.big\] sets device"),
+    ({"big": {"model": ""}}, r"\[node.big\] names no model"),
+    ({"objective": {"updates_per_round": 2}}, "updates_per_round is above 1"),
+    ({"objective": {"beta": 0.1}}, "beta is above 0"),
+    ({"objective": {"weight": "typicality"}}, "needs entropies: set 'likelihood'"),
+    ({"objective": {"trust": "nobody"}}, "trust is 'nobody'"),
+    ({"swarm": {"open": True, "stranger_share": 0.5, "strangers_share": 0.5}}, "open is true"),
+    ({"pace": "free", "group_size": 8}, "pace is 'free'"),
+    ({"sampling": {"temperature": 0.5}}, "drop temperature, top_k and top_p"),
+    ({"engine": {"url": "localhost"}}, r"url is 'localhost'; expected https://HOST"),
+    ({"engine": {"budget_usd": 1, "usd_per_million_prompt": 0, "usd_per_million_completion": 0}},
+     "no token has a price"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("keys, message", REFUSED)
+def test_what_a_server_cannot_do_is_refused_by_name(recipe, keys, message):
+    with pytest.raises(ConfigError, match=message):
+        recipe(**keys)
+
+
+def test_authors_that_are_not_trusted_and_environments_are_refused(recipe, tmp_path):
+    with pytest.raises(ConfigError, match="cannot bound what 'small' does to it"):
+        require_served(recipe(), tmp_path, ["big"], SimpleNamespace(environment=None))
+    with pytest.raises(ConfigError, match="which plays no episodes"):
+        require_served(recipe(), tmp_path, ["big", "small"], SimpleNamespace(environment=object()))
+
+
+def test_a_key_goes_to_no_host_without_consent(server, recipe, tmp_path, monkeypatch):
+    """The library sends TINKER_API_KEY to any url."""
+    monkeypatch.setenv("TINKER_API_KEY", "tml-own")
+    with pytest.raises(ConfigError, match=r"--allow-key TINKER_API_KEY=127\.0\.0\.1:9"):
+        run(recipe(), tmp_path / "run", display=None)
+    assert not server.calls
+
+
+def test_check_tells_tokens_and_money(recipe, tmp_path):
+    console = Console(record=True, width=200, file=io.StringIO())
+    config = recipe()
+    console.print(check(config))
+    said, prompt = console.export_text(), plan_cost(config).inspection.prompts.mean
+    # 8 completions of 6 tokens each; 16 rows are read, and trained on.
+    prompts, read = round(8 * prompt), round(16 * (prompt + 6))
+    assert f"big: its server reads {prompts} tokens of prompts and writes 48" in said
+    usd = (prompts * 3 + 48 * 5 + 2 * read * 7) / 1e6
+    assert f"at most {usd:.4f} USD a round, {2 * usd:.2f} in 2" in said
+    assert "not asked yet" in said
+
+
+def test_an_export_brings_the_adapter_and_completes_it(server, recipe, tmp_path, monkeypatch):
+    run(recipe(rounds=1), tmp_path / "run", display=None)
+    place = tmp_path / "run/big/checkpoints/000001"
+    names = [
+        f"base_model.model.model.layers.0.{x}.lora_{ab}.weight"
+        for x in ("mlp.up_proj", "self_attn.q_proj")
+        for ab in "AB"
+    ]
+    inner = tmp_path / "adapter"
+    inner.mkdir()
+    save_file(
+        {name: np.ones((2, 2), np.float32) for name in names}, inner / "adapter_model.safetensors"
+    )
+    (inner / "adapter_config.json").write_text('{"r": 2, "target_modules": null}')
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
+        archive.add(inner, "somewhere")
+    server.archive = (tmp_path / "a.tar.gz").as_uri()
+    monkeypatch.setenv("TINKER_API_KEY", "tml-own")
+    where = checkpoint.served(place)
+    assert where["model"] == MODEL
+    with pytest.raises(ConfigError, match="--allow-key TINKER_API_KEY"):
+        require_consent_to_export(where, tmp_path / "run/big", ())
+    require_consent_to_export(where, tmp_path / "run/big", ["TINKER_API_KEY=127.0.0.1:9"])
+    require_consent_to_export(where, tmp_path / "run/big", ())  # it is remembered
+    export(str(tmp_path / "run/big"), tmp_path / "out")
+    told = json.loads((tmp_path / "out/adapter_config.json").read_text())
+    assert told["target_modules"] == ["q_proj", "up_proj"]
+    assert told["base_model_name_or_path"] == MODEL
+    assert (tmp_path / "out/adapter_model.safetensors").is_file()
+    assert (tmp_path / "out/README.md").is_file()
+    assert where["weights"] in server.calls
+    with pytest.raises(ModelError, match="are on a server; `potluck export"):
+        LanguageModel.load(str(place))
+    server.archive = (tmp_path / "model/config.json").as_uri()
+    with pytest.raises(RunFolderError, match="no adapter comes from"):
+        export(str(tmp_path / "run/big"), tmp_path / "other")
+    assert not (tmp_path / "other").exists()
