@@ -356,7 +356,7 @@ def launch(folder):
 
 def main(folder):
     faulthandler.dump_traceback_later(HANGS_AFTER_S, exit=True)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # fork_server.py holds it back
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # forked.py holds it back
     _session(folder)
     faulthandler.cancel_dump_traceback_later()
     atexit._run_exitfuncs()  # a forked process leaves them out, and a group ends there
