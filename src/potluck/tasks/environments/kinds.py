@@ -51,6 +51,8 @@ class Instance:
     global random numbers are its own, while it is ``acting``."""
 
     acting: "Instance | None" = None
+    needs: tuple[str, ...] = ("reset",)
+    """Methods that the class must have."""
 
     def __init__(self, factory: Callable[[], Any], observation_bytes: int) -> None:
         self._luck: list[Any] = []
@@ -60,8 +62,9 @@ class Instance:
         self.calls = self.errors = 0
         self.reward = 0.0
         self._done = False
-        if not callable(getattr(self.made, "reset", None)):
-            raise TaskError(f"{type(self.made).__name__} has no method reset")
+        for name in self.needs:
+            if not callable(getattr(self.made, name, None)):
+                raise TaskError(f"{type(self.made).__name__} has no method {name}")
         self._columns = _columns_of(self.made.reset)
 
     def about(self) -> tuple[list[Any], bool]:
@@ -140,10 +143,7 @@ class Instance:
 class GameInstance(Instance):
     """A game: it answers each turn as a user does."""
 
-    def __init__(self, factory: Callable[[], Any], observation_bytes: int) -> None:
-        super().__init__(factory, observation_bytes)
-        if not callable(getattr(self.made, "step", None)):
-            raise TaskError(f"{type(self.made).__name__} has no method step")
+    needs = ("reset", "step")
 
     def step(self, turn: Turn) -> tuple[list[tuple[str, str]], bool]:
         try:
