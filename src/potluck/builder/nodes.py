@@ -219,10 +219,7 @@ def make_nodes(
             engine=_engine(config, learner, folder, task, notify),
             task=task,
             policy=learner.policy,
-            sampling=config.sampling,
-            seed=config.seed,
-            rounds=config.rounds,
-            sends_logp=config.sends_logp,
+            config=config,
             sends_text=sends_text,
         )
         nodes.append(
