@@ -33,6 +33,7 @@ from potluck.node.participant import Clock
 from potluck.reports.events import Event, RoundDone
 from potluck.rollout.base import RandomSampler, Sampler
 from potluck.rollout.hf import HFEngine
+from potluck.rollout.options import EngineSettings
 from potluck.tasks.environments.hosted import HostedEnvironment
 from potluck.types import Completion, Episode, Observation, Problem
 
@@ -154,9 +155,8 @@ class ReplayClock:
 def writer(
     policy: LanguageModel, work: Workload, environment: Talk | None, mean: int
 ) -> Callable[[], list[Completion]]:
-    limits = {"max_new_tokens": 1024, "max_total_tokens": 4096}
     engine, stop = (
-        HFEngine(policy, **limits, environment=environment),
+        HFEngine(policy, EngineSettings(1024, 4096, environment=environment)),
         policy.tokenizer.eos_token_id,
     )
 

@@ -39,9 +39,7 @@ from potluck.types import NonFiniteError, PotluckError, Problem
 
 HANGS_AFTER_S = int(os.environ.get("HANGS_AFTER_S") or 600)
 POISON = 7
-SETTINGS = EngineSettings(
-    "north", Path(), max_new_tokens=6, max_total_tokens=32, dtype="float32", rows=8
-)
+SETTINGS = EngineSettings(6, 32, rows=8, node="north")
 
 
 @dataclass(frozen=True)

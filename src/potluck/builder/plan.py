@@ -217,7 +217,7 @@ def _money_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
         if isinstance(engine := config.node[name].engine, TinkerOptions):
             prompts = round(each.completions * plan.inspection.prompts.mean)
             read = engine.training_cost(2 * each.read)
-            usd = (engine.budget.cost(prompts, each.written) + read).usd
+            usd = (engine.cost(prompts, each.written) + read).usd
             yield (
                 f"{name}: its server reads {prompts:,} tokens of prompts and writes "
                 f"{each.written:,}, reads {each.read:,} and trains on as many: at most {usd:.4f} "

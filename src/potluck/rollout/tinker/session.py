@@ -77,7 +77,7 @@ class TinkerSession:
 
     def __post_init__(self) -> None:
         """Connect; raise RolloutError unless the server has the model."""
-        tinker, key = library(), self.options.address().key()
+        tinker, key = library(), self.options.address.key()
         self._types, self._is_probed = tinker.types, False
         self._sampler: Any = None
         client = partial(tinker.ServiceClient, base_url=self.options.url)
@@ -109,7 +109,7 @@ class TinkerSession:
                 "a new sampler", self._client.save_weights_and_get_sampling_client
             )
         # Whether a prompt is paid once, or for each completion, is not known.
-        most = self.options.budget.cost(count * len(prompt_P), count * params["max_tokens"])
+        most = self.options.cost(count * len(prompt_P), count * params["max_tokens"])
         prompt = self._types.ModelInput.from_ints(prompt_P.tolist())
         ask = partial(self._sampler.sample, prompt, count, self._types.SamplingParams(**params))
         return most, self._begin(ask, most)
@@ -119,7 +119,7 @@ class TinkerSession:
         most, future = asked
         sequences: Sequence[Any] = self._end("sampling", future, tick).sequences
         tokens = sum(len(each.tokens) for each in sequences)
-        self._book(most, self.options.budget.cost(most.prompt_tokens, tokens))
+        self._book(most, self.options.cost(most.prompt_tokens, tokens))
         return sequences
 
     def logp(self, rows: Sequence[Pair], tick: Tick = lambda: None) -> list[Any]:
@@ -212,7 +212,7 @@ class TinkerSession:
         """Begin a call in a thread that the process does not wait for; book the most that it can
         cost. Raise RolloutError if the budget is spent."""
         if most.requests:
-            if self.options.budget.is_spent(spent := self.books.spent):
+            if self.options.is_spent(spent := self.books.spent):
                 raise RolloutError(
                     f"the budget of {self.node!r} is spent ({spent.prompt_tokens} tokens read, "
                     f"{spent.completion_tokens} written, {spent.usd:.2f} USD): to go on, raise it "
