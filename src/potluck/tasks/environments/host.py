@@ -6,6 +6,7 @@ A line asks, as JSON, and a line answers (``confined.py``). A key names an episo
                                          reach a network]
     ["hints"]                        -> [turns to try, false if it says that it has no seed]
     ["play", key, row, seed, turns]  -> [what it says at reset, [step, ...]]
+    ["replay", key, row, seed, turns]   the same, and behind it what "finish" returns
     ["act", key, turn]               -> step: [[observation, ...], done]
     ["finish", key]                  -> [reward, calls, errors]
 
@@ -77,11 +78,15 @@ class Host:
             return texts, getattr(made, "seeded", True) is not False
         instance = self._live.pop(key, None)
         said: Any
-        if verb == "play":
+        if verb in ("play", "replay"):
             self._free += [instance] if instance else []
             instance = self._free.pop() if self._free else self._made()
             row, seed, turns = rest
             said = instance.play(row, seed, msgspec.convert(turns, list[Turn]))
+            if verb == "replay":
+                said = *said, instance.finish()
+                self._free.append(instance)
+                return msgspec.to_builtins(said)
         elif instance is None:
             raise LookupError(f"no episode {key} is being played")
         elif verb == "act":

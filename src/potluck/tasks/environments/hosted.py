@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from potluck.episode import EnvironmentFailed, Grade, Step, Turn, digest_of, text_of
+from potluck.episode import EnvironmentFailed, Grade, Turn, digest_of, text_of
 from potluck.files import available_cores
 from potluck.tasks.environments.check import Checked, check
 from potluck.tasks.environments.kinds import Spec
@@ -109,7 +109,8 @@ class HostedEnvironment:
     def question(self, problem_id: str) -> str:
         """Ask for the question of a problem; raise EnvironmentFailed where reset raises."""
         with self._lock:
-            return self._said(self._replaying, 0, problem_id, ())[0]
+            question: str = self._said("play", self._replaying, 0, problem_id, ())[0]
+        return question
 
     def open(self) -> HostedPlay:
         with self._lock:
@@ -122,7 +123,7 @@ class HostedEnvironment:
             self._idle += processes
 
     def begin(self, process: Process, key: int, problem: Problem) -> None:
-        self._replay(process, key, problem, ())
+        self._asked("play", process, key, problem, ())
 
     def replay(
         self, problem: Problem, turns: Sequence[Turn], written: Completion | None = None
@@ -164,26 +165,27 @@ class HostedEnvironment:
             self._kept_bytes -= _bytes_of(*self._kept.popitem(last=False))
 
     def _replayed(self, problem: Problem, turns: Sequence[Turn]) -> Episode:
-        steps = self._replay(self._replaying, 0, problem, turns)
-        return ended(steps, len(turns), self._replaying.ask("finish", 0))
+        steps, paid = self._asked("replay", self._replaying, 0, problem, turns)
+        return ended([step_of(step) for step in steps], len(turns), paid)
 
-    def _replay(
-        self, process: Process, key: int, problem: Problem, turns: Sequence[Turn]
-    ) -> list[Step]:
-        question, steps = self._said(process, key, problem.id, turns)
+    def _asked(
+        self, verb: str, process: Process, key: int, problem: Problem, turns: Sequence[Turn]
+    ) -> list[Any]:
+        question, *rest = self._said(verb, process, key, problem.id, turns)
         if question != problem.question:
             raise EnvironmentFailed(f"{problem.id}: reset says another thing than the first time")
-        return steps
+        return rest
 
     def _said(
-        self, process: Process, key: int, problem_id: str, turns: Sequence[Turn]
-    ) -> tuple[str, list[Step]]:
+        self, verb: str, process: Process, key: int, problem_id: str, turns: Sequence[Turn]
+    ) -> list[Any]:
+        """Ask for ``verb`` as ``host.py`` has it; return the whole question, and the rest."""
         start = self._start(problem_id)
         sent = dict(start.row), start.seed, msgspec.to_builtins(list(turns))
-        said, steps = process.ask("play", key, *sent)
+        said, *rest = process.ask(verb, key, *sent)
         # TRL appends to the last user's message; a game's own words stand apart.
         between = "\n\n" if self._spec.kind == "game" and start.question and said else ""
-        return f"{start.question}{between}{said or ''}", [step_of(step) for step in steps]
+        return [f"{start.question}{between}{said or ''}", *rest]
 
     def close(self) -> None:
         """End the processes that nobody plays in; the next question starts new ones."""
