@@ -14,6 +14,7 @@ nothing is remembered of own episodes here, and each is replayed once, as by the
 """
 
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -95,7 +96,7 @@ def measure(quick: bool) -> tuple[list[Row], object]:
         single = writer(policy, Workload(asked.name, asked.requests, lengths), None, mean)
         assert tuple(len(c.token_T) for c in single()) == lengths, "lengths were not forced"
         title = f"{turns} turns of {mean} tokens, {words} observed"
-        contenders = {"episodes": silent(play), "one answer": silent(single)}
+        contenders = {"episodes": timed(play), "one answer": timed(single)}
         s = harness.take_turns(contenders, 1 if quick else 3, title)
         ratio = harness.ratio(s["episodes"], s["one answer"])
         rows.append(Row(title, *ratio, at_most=AT_MOST))
@@ -116,7 +117,7 @@ def replay_shares(rounds: int) -> tuple[tuple[float, float, float], dict[str, fl
     overrides = [f"rounds={rounds}", "evaluation.problems=0", "evaluation.out_of_distribution=0"]
     clock, replay = ReplayClock(), HostedEnvironment.replay
 
-    def timed(*given: Any) -> Episode:
+    def replayed(*given: Any) -> Episode:
         with Clock() as replaying:
             episode = replay(*given)
         clock.replaying_s += replaying.seconds
@@ -124,7 +125,7 @@ def replay_shares(rounds: int) -> tuple[tuple[float, float, float], dict[str, fl
 
     with (
         tempfile.TemporaryDirectory() as folder,
-        mock.patch.object(HostedEnvironment, "replay", timed),
+        mock.patch.object(HostedEnvironment, "replay", replayed),
         mock.patch.object(HostedEnvironment, "remember"),
     ):
         run(load(MAZE, overrides), Path(folder) / "run", display=clock)
@@ -169,13 +170,16 @@ def writer(
     return write
 
 
-def silent(write: Callable[[], list[Completion]]) -> Callable[[], None]:
-    """A contender that is timed, as one that returns nothing is."""
+def timed(write: Callable[[], list[Completion]]) -> Callable[[], float]:
+    """A contender, in seconds of the processor: nothing here is waited for, and machines are
+    busy."""
 
-    def timed() -> None:
+    def spent_s() -> float:
+        begun_s = time.process_time()
         write()
+        return time.process_time() - begun_s
 
-    return timed
+    return spent_s
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import sys
 import tarfile
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 from rich.console import Console
@@ -259,6 +260,20 @@ def test_check_tells_tokens_and_money(recipe, tmp_path):
     assert "not asked yet" in said
 
 
+def test_check_plans_a_model_that_is_on_its_server_only(recipe, monkeypatch):
+    monkeypatch.setattr("potluck.builder.prepare.at_hand", lambda model: model != "far/away")
+    config = recipe({"tokenizer": "far/away"})
+    console = Console(record=True, width=200, file=io.StringIO())
+    console.print(check(config))
+    said = console.export_text()
+    assert "far/away: a server has it" in said
+    assert "big: its server reads" in said
+    assert "memory in GiB" in said
+    alone = msgspec.structs.replace(config, node={"big": config.node["big"]})
+    console.print(check(alone))
+    assert "memory in GiB" not in console.export_text()
+
+
 def test_an_export_brings_the_adapter_and_completes_it(server, recipe, tmp_path, monkeypatch):
     run(recipe(rounds=1), tmp_path / "run", display=None)
     place = tmp_path / "run/big/checkpoints/000001"
@@ -287,6 +302,7 @@ def test_an_export_brings_the_adapter_and_completes_it(server, recipe, tmp_path,
     assert told["base_model_name_or_path"] == MODEL
     assert (tmp_path / "out/adapter_model.safetensors").is_file()
     assert (tmp_path / "out/README.md").is_file()
+    assert where["weights"] == "tinker://run-1/sampler_weights/round-000001"
     assert where["weights"] in server.calls
     with pytest.raises(ModelError, match="are on a server; `potluck export"):
         LanguageModel.load(str(place))

@@ -149,11 +149,11 @@ class TinkerSession:
 
     def save(self, name: str) -> dict[str, str]:
         """Keep the state, and the weights for export, on the server; return where."""
-        saves = {"state": self._client.save_state, "weights": self._client.save_weights_for_sampler}
-        return {
-            what: self.call(f"saving {name!r}", partial(save, name)).path
-            for what, save in saves.items()
-        }
+        saves = self._client.save_state, self._client.save_weights_for_sampler
+        state, weights = (self.call(f"saving {name!r}", partial(s, name)).path for s in saves)
+        if (kind := "/sampler_weights/") not in weights:  # as SkyRL has it, and no client takes
+            weights = kind.join(weights.rsplit("/", 1))
+        return {"state": state, "weights": weights}
 
     def archive_url(self, path: str) -> str:
         """Find the address from which saved weights can be downloaded."""
