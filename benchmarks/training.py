@@ -31,7 +31,7 @@ from potluck.node.selection import read
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.rollout.base import RandomSampler
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.options import EngineSettings
+from potluck.rollout.settings import EngineSettings
 from potluck.types import Group
 
 GROUPS, GROUP_SIZE, MICRO_ROWS, LEARNING_RATE = 6, 8, 12, 1e-6

@@ -34,7 +34,7 @@ from potluck.node.participant import Clock
 from potluck.reports.events import Event, RoundDone
 from potluck.rollout.base import RandomSampler, Sampler
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.options import EngineSettings
+from potluck.rollout.settings import EngineSettings
 from potluck.tasks.environments.hosted import HostedEnvironment
 from potluck.types import Completion, Episode, Observation, Problem
 

@@ -15,7 +15,7 @@ from potluck.episode import played
 from potluck.model import LanguageModel
 from potluck.rollout.base import RandomSampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.options import EngineSettings
+from potluck.rollout.settings import EngineSettings
 from potluck.tasks import Task
 from potluck.tasks.arithmetic import draw_chain
 from potluck.tasks.base import graded

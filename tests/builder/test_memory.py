@@ -16,7 +16,7 @@ from potluck.node.learning.batch import Batch
 from potluck.node.learning.learner import Learner
 from potluck.rollout.base import RandomSampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.options import EngineSettings
+from potluck.rollout.settings import EngineSettings
 from potluck.tasks.table import JsonlOptions
 from potluck.types import Completion, Problem
 

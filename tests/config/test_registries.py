@@ -9,13 +9,8 @@ import potluck
 import tiny
 from potluck.config.run import AnyEngine
 from potluck.model.loading import locate
-from potluck.rollout.options import (
-    EngineOptions,
-    EngineSettings,
-    HFOptions,
-    TextOptions,
-    VllmOptions,
-)
+from potluck.rollout.options import EngineOptions, HFOptions, TextOptions, VllmOptions
+from potluck.rollout.settings import EngineSettings
 from potluck.tasks import TASKS, TaskOptions
 
 ENGINES = {str(options.__struct_config__.tag): options for options in get_args(AnyEngine)}

@@ -22,7 +22,7 @@ from potluck.model import LanguageModel, ModelError
 from potluck.node.storage.checkpoint import newest
 from potluck.rollout.base import GreedySampler
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.options import EngineSettings
+from potluck.rollout.settings import EngineSettings
 from potluck.tasks import TaskError
 from potluck.tasks.arithmetic import DigitsOptions
 

@@ -29,7 +29,8 @@ from potluck.launch.in_process import run
 from potluck.model import LanguageModel
 from potluck.model.loading import BUILT_IN
 from potluck.rollout.base import RandomSampler, RolloutError, RolloutRequest
-from potluck.rollout.options import EngineSettings, VllmOptions
+from potluck.rollout.options import VllmOptions
+from potluck.rollout.settings import EngineSettings
 from potluck.types import Problem, Sampling
 
 PYTHON, URL = os.environ.get("POTLUCK_VLLM_PYTHON"), os.environ.get("POTLUCK_VLLM_URL")

@@ -9,7 +9,7 @@ import pytest
 from episodes import Here, Walk
 from potluck.episode import Turn, digest_of, turns_in
 from potluck.rollout.base import RolloutRequest
-from potluck.rollout.options import EngineSettings
+from potluck.rollout.settings import EngineSettings
 from potluck.rollout.texts.base import Cost
 from potluck.rollout.texts.episodes import BYTES_COUNTED, TOKENS_OF_TOOLS
 from potluck.rollout.texts.messages import messages_of, turn_in

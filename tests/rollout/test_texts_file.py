@@ -13,7 +13,7 @@ from episodes import Here, Walk
 from potluck.config import from_tree
 from potluck.episode import ToolCall, Turn, digest_of, turns_in
 from potluck.rollout.base import RolloutError, RolloutRequest
-from potluck.rollout.options import EngineSettings
+from potluck.rollout.settings import EngineSettings
 from potluck.rollout.texts import file as file_module
 from potluck.rollout.texts.base import BYTES_A_TOKEN, Cost
 from potluck.rollout.texts.options import FileOptions

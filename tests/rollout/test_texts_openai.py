@@ -13,7 +13,7 @@ import pytest
 from potluck.config import from_tree
 from potluck.fields import ConfigError
 from potluck.rollout.base import RolloutError, RolloutRequest
-from potluck.rollout.options import EngineSettings
+from potluck.rollout.settings import EngineSettings
 from potluck.rollout.texts.base import BYTES_A_TOKEN, Cost
 from potluck.rollout.texts.endpoint import read_answer
 from potluck.rollout.texts.openai import TOKENS_AROUND

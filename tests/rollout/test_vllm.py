@@ -21,7 +21,8 @@ from potluck.model.loading import weights_digest
 from potluck.model.lora import add_adapter
 from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError, RolloutRequest
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.options import EngineSettings, VllmOptions
+from potluck.rollout.options import VllmOptions
+from potluck.rollout.settings import EngineSettings
 from potluck.rollout.vllm import client as line_module
 from potluck.rollout.vllm import engine as engine_module
 from potluck.rollout.vllm.client import Address, Client

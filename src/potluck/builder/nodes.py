@@ -33,7 +33,8 @@ from potluck.node.storage.record import Record
 from potluck.node.writer import Writer
 from potluck.objective.habit import HabitTest
 from potluck.rollout.base import Engine
-from potluck.rollout.options import EngineSettings, TextOptions, ignore
+from potluck.rollout.options import TextOptions
+from potluck.rollout.settings import EngineSettings, ignore
 from potluck.rollout.tinker.engine import TinkerEngine
 from potluck.rollout.tinker.session import TinkerSession
 from potluck.schedule import Agenda

@@ -28,7 +28,7 @@ from potluck.model import LanguageModel, ModelError
 from potluck.model.loading import load_config, load_tokenizer
 from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.options import EngineSettings
+from potluck.rollout.settings import EngineSettings
 from potluck.tasks import Split, Task, TaskError
 from potluck.tasks.base import environment_of
 from potluck.types import Problem

@@ -23,7 +23,7 @@ from potluck.model.policy import LanguageModel
 from potluck.rollout.base import TICK_S, Progress, Requests, Sampler, completion_budget
 from potluck.rollout.cache import PromptReader, TurnReader
 from potluck.rollout.episodes import Episodes
-from potluck.rollout.options import EngineSettings
+from potluck.rollout.settings import EngineSettings
 from potluck.types import Completion, End, Problem
 
 COMPACT_AT = 0.25

@@ -1,16 +1,15 @@
 """The tables [node.NAME.engine]: what an engine tells of itself before torch is loaded."""
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from potluck.fields import ConfigError, Count, Options, Positive
+from potluck.rollout.settings import EngineSettings
 from potluck.types import Problem, Sampling
 
 if TYPE_CHECKING:
-    from potluck.episode import Environment
     from potluck.model.policy import LanguageModel
     from potluck.model.shape import Shape
     from potluck.rollout.base import Engine
@@ -24,42 +23,6 @@ shares, and the shares' running sum in float64."""
 TOLERANCE = {"float32": 0.01, "bfloat16": 0.1}
 """Nats a token. Another machine or the compact codec cost up to 0.001, bfloat16 about 0.003."""
 URL = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
-
-
-def ignore(told: str) -> None:
-    """Take news, and do nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """Settings that hold for every engine; a node and its run give them."""
-
-    max_new_tokens: int
-    """Longest completion, its stop token included."""
-    max_total_tokens: int
-    """Longest prompt and completion together; the model's own context, where that is shorter."""
-    dtype: str = "float32"
-    """Format that the model computes in while it writes, as torch names it."""
-    rows: int = 512
-    """Completions that are written at once, at most."""
-    node: str = ""
-    folder: Path = Path()
-    """Folder of the run."""
-    adapter: bool = False
-    """The node trains an adapter (LoRA)."""
-    sampling: Sampling = Sampling()  # noqa: RUF009 - it is frozen
-    """How an author without weights is to draw; other engines are handed a sampler."""
-    environment: "Environment | None" = None
-    """Environment of the task, in which completions are episodes; None: they are single answers."""
-    notify: Callable[[str], None] = ignore
-    """Function for news that a person may want to know: an environment that fails."""
-
-    def longest(self, context: int | None) -> int:
-        """Count the tokens of a prompt and all behind it, for a model with this ``context``."""
-        return min(self.max_total_tokens, context or self.max_total_tokens)
-
-    def with_limits(self, new: int, total: int) -> "EngineSettings":
-        return replace(self, max_new_tokens=new, max_total_tokens=total)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from potluck.node.learning.group import ProcessGroup, ProcessGroupError
 from potluck.node.learning.learner import Learner
 from potluck.node.storage import checkpoint
 from potluck.rollout.base import GreedySampler, Progress, RandomSampler, RolloutRequest, Sampler
-from potluck.rollout.options import EngineOptions, EngineSettings
+from potluck.rollout.options import EngineOptions
+from potluck.rollout.settings import EngineSettings
 from potluck.types import Completion, PotluckError, Sampling
 
 

@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from potluck.files import one_line
 from potluck.rollout.base import RolloutError
 from potluck.rollout.texts.base import can_be_read
-from potluck.rollout.texts.options import OpenAIOptions
 from potluck.rollout.vllm.client import CONNECT_S, SAID_CHARACTERS, Address
 from potluck.types import End, Problem
 
@@ -63,7 +62,8 @@ class Refused(Exception):
 class ChatEndpoint:
     """A served model, and how it is asked."""
 
-    options: OpenAIOptions
+    options: Any
+    """Those that it is built by, ``OpenAIOptions``: their module imports this one."""
 
     @property
     def address(self) -> Address:

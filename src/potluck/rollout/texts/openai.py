@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from potluck.files import derived_seed
 from potluck.rollout.base import TICK_S, Progress, Requests
-from potluck.rollout.options import EngineSettings
+from potluck.rollout.settings import EngineSettings
 from potluck.rollout.texts.base import BYTES_A_TOKEN, NO_TOKENS, Cost, Written
 from potluck.rollout.texts.books import Booking, Books, Choices
 from potluck.rollout.texts.endpoint import (
@@ -24,7 +24,6 @@ from potluck.rollout.texts.endpoint import (
     Unavailable,
     read_answer,
 )
-from potluck.rollout.texts.options import OpenAIOptions
 from potluck.types import Completion, End
 
 if TYPE_CHECKING:
@@ -39,9 +38,7 @@ BYTES_AROUND, BYTES_A_BYTE = 2**16, 12
 class OpenAIEngine:
     """An author that asks a served model, until its budget is spent."""
 
-    def __init__(
-        self, options: OpenAIOptions, settings: EngineSettings, kind: "type[TextRound]"
-    ) -> None:
+    def __init__(self, options: Any, settings: EngineSettings, kind: "type[TextRound]") -> None:
         self.endpoint, self.options, self.settings = ChatEndpoint(options), options, settings
         self._round = kind
         self.books = Books(settings.folder / settings.node, settings.notify)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from msgspec import Meta
 
 from potluck.fields import Amount, ConfigError, Count, Positive
-from potluck.rollout.options import URL, EngineOptions, EngineSettings, TextOptions
+from potluck.rollout.options import URL, EngineOptions, TextOptions
+from potluck.rollout.settings import EngineSettings
 from potluck.types import Problem, Sampling
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ import numpy as np
 
 from potluck.files import one_line
 from potluck.rollout.base import TICK_S, RolloutError
-from potluck.rollout.options import EngineOptions, ignore
+from potluck.rollout.options import EngineOptions
+from potluck.rollout.settings import ignore
 from potluck.rollout.texts.base import NOTHING, Cost
 from potluck.rollout.texts.books import Booking, Books
 from potluck.rollout.texts.endpoint import READY_S

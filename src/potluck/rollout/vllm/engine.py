@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from queue import Empty, Queue
 from threading import Thread
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -35,7 +36,7 @@ from potluck.rollout.base import (
     Sampler,
     completion_budget,
 )
-from potluck.rollout.options import EngineSettings, VllmOptions
+from potluck.rollout.settings import EngineSettings
 from potluck.rollout.vllm.client import FIRST_PAUSE_S, Address, Client, Disconnected
 from potluck.rollout.vllm.response import ServerRequest, read_response, require_ours
 from potluck.rollout.vllm.weights import WeightSync, as_it_was, trained_copy
@@ -47,7 +48,8 @@ class ServerEngine:
     """An engine on a copy of a LanguageModel that a server has."""
 
     policy: LanguageModel
-    options: VllmOptions
+    options: Any
+    """Those that it is built by, ``VllmOptions``: their module imports this one."""
     settings: EngineSettings
     weight_sync: WeightSync
 

@@ -12,7 +12,6 @@ import torch
 
 from potluck.model.policy import LanguageModel
 from potluck.rollout.base import RandomSampler, RolloutError, Sampler
-from potluck.rollout.options import VllmOptions
 from potluck.rollout.vllm.client import Client
 from potluck.types import Completion, End, Problem
 
@@ -135,7 +134,7 @@ def require_ours(
     sampler: Sampler,
     prompt_P: np.ndarray,
     completions: Sequence[Completion],
-    options: VllmOptions,
+    options: Any,
 ) -> np.ndarray:
     """Compute gap_X: |ln p of the server - ln p of ``policy``| of X tokens of some completions of
     one request, nats.

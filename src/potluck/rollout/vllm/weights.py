@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -19,7 +20,7 @@ from potluck.files import whole_folder
 from potluck.model.loading import weights_digest
 from potluck.model.policy import LanguageModel
 from potluck.rollout.base import RolloutError
-from potluck.rollout.options import EngineSettings, VllmOptions
+from potluck.rollout.settings import EngineSettings
 from potluck.rollout.vllm.client import Client
 
 VERSION = re.compile(r"[0-9a-f]{24}(\.part)?")
@@ -31,9 +32,7 @@ class WeightSync:
     changed since it was told last, and whenever it has slept between two writings, to free its GPU:
     it has thrown its weights away."""
 
-    def __init__(
-        self, policy: LanguageModel, options: VllmOptions, settings: EngineSettings
-    ) -> None:
+    def __init__(self, policy: LanguageModel, options: Any, settings: EngineSettings) -> None:
         place = Path(options.folder) if options.folder else settings.folder
         self.policy, self.sleeps = policy, options.sleeps
         self.folder = (place / settings.node / "served").absolute()
