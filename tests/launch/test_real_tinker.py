@@ -46,6 +46,8 @@ from potluck.model.loading import BUILT_IN, load_tokenizer
 from potluck.node.learning.batch import Batch
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.remote import RemoteLearner
+from potluck.node.storage.checkpoint import newest, served
+from potluck.node.storage.export import export
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.rollout.texts.books import Books
 from potluck.rollout.tinker.options import TinkerOptions
@@ -284,10 +286,15 @@ def local_twin(model, archive, folder):
     return Learner("me", policy, adam, LWS, 1.0, float("inf"), 4096)
 
 
+def session_on(server, folder, saved=""):
+    session = TinkerSession(TinkerOptions(url=server.url), "me", server.model, Books(folder, print))
+    session.open(RANK, 1, saved)
+    return session
+
+
 @needs_servers
 def test_three_steps_are_those_of_the_local_learner(llama, tmp_path):
-    options = TinkerOptions(url=llama.url, tokenizer=llama.model)
-    session = TinkerSession(options, "me", llama.model, RANK, 1, Books(tmp_path, print))
+    session = session_on(llama, tmp_path)
     reader = Reader.of(llama.model)
     rate = LearningRate(RATE, "constant", 0, 3)
     remote = RemoteLearner("me", reader, session, LWS, rate, {"eps": 1e-12}, rows=32, longest=24)
@@ -353,6 +360,15 @@ def test_a_run_that_is_killed_goes_on_with_the_step_that_it_would_have_made(llam
         for key in ("own_reward_mean", "gradient_norm", "loss", "rows_trained"):
             assert one[key] == pytest.approx(other[key], rel=1e-3, abs=1e-5), key
     assert any(line["gradient_norm"] for line in killed[2:])
+    # What is exported is what the server has, and not the base model.
+    export(str(tmp_path / "killed" / "llama"), tmp_path / "adapter")
+    place = newest(str(tmp_path / "killed" / "llama"))
+    session, ids = session_on(llama, tmp_path, served(Path(place))["state"]), np.arange(3, 9)
+    (there,) = session.logp([(ids[:2], ids[2:])])
+    here = (LanguageModel.load(str(each)) for each in (tmp_path / "adapter", llama.model))
+    exported, base = (each.logp([ids[:2]], [ids[2:]], temperature=1.0)[0] for each in here)
+    assert np.abs(exported.detach().numpy() - there).max() < 1e-4
+    assert np.abs(base.detach().numpy() - there).max() > 1e-2
 
 
 # Faults: one line each, within the timeout.
@@ -435,10 +451,9 @@ def test_a_budget_that_is_spent_ends_the_run(llama, tmp_path):
 @needs_servers
 def test_a_server_without_room_for_an_adapter_is_named(start, tmp_path):
     full = start("llama", adapters=2)
-    taken = [TinkerSession(TinkerOptions(url=full.url), "x", full.model, RANK, 1, None)]
+    taken = [session_on(full, tmp_path)]
     assert "five minutes" in told({"a": node(full), "b": node(full)}, tmp_path / "a")
     assert taken
-    full.kill()
 
 
 class At(Listener):
@@ -477,6 +492,9 @@ def test_a_server_that_hangs_or_is_gone_is_named_and_a_resumed_run_goes_on(start
 def test_a_state_that_the_server_has_no_longer_is_named(start, tmp_path):
     server = start("llama")
     run(recipe({"a": node(server)}, rounds=2), tmp_path / "run", display=None)
-    shutil.rmtree(server.folder / "checkpoints")
+    server.kill()
+    for kept in ("checkpoints", "tinker.db"):
+        (server.folder / kept).rename(server.folder / f"old-{kept}")
+    server.start()
     said = told({"a": node(server)}, tmp_path / "run", resume=True, changes={"rounds": 3})
     assert "loading tinker://" in said
