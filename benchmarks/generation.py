@@ -20,21 +20,21 @@ from transformers import GenerationConfig, PreTrainedModel
 from potluck.model import LanguageModel
 from potluck.rollout.base import RandomSampler
 from potluck.rollout.hf import HFEngine
+from potluck.rollout.options import EngineSettings
 
-FLOAT32, BFLOAT16 = torch.float32, torch.bfloat16
 TARGETS = {"prompt 32": (1.6, 2.5), "prompt 163": (3.5, 6.0)}
 """Times as fast as ``generate`` in float32: ours in float32, and in bfloat16."""
 
 
 def measure(quick: bool) -> tuple[list[Row], object]:
     policy, rows, raw = harness.language_model(), [], {}
-    halved = deepcopy(policy.network).to(BFLOAT16)
+    halved = deepcopy(policy.network).to(torch.bfloat16)
     for work in harness.workloads(quick, problems=4, group_size=12):
         target, target_bf16 = TARGETS.get(work.name, (None, None))
         contenders = {
             "generate": generate(policy.network, policy, work),
-            "ours": ours(policy, work, FLOAT32),
-            "ours bf16": ours(policy, work, BFLOAT16),
+            "ours": ours(policy, work, "float32"),
+            "ours bf16": ours(policy, work, "bfloat16"),
             "generate bf16": generate(halved, policy, work),
         }
         s = harness.take_turns(contenders, 1 if quick else 7, work.name)
@@ -55,9 +55,9 @@ def measure(quick: bool) -> tuple[list[Row], object]:
     return rows, raw
 
 
-def ours(policy: LanguageModel, work: Workload, dtype: torch.dtype) -> Callable[[], None]:
+def ours(policy: LanguageModel, work: Workload, dtype: str) -> Callable[[], None]:
     longest = max(work.length_N)
-    engine = HFEngine(policy, max_new_tokens=longest, max_total_tokens=4096, dtype=dtype)
+    engine = HFEngine(policy, EngineSettings(longest, 4096, dtype))
     stop = policy.tokenizer.eos_token_id
 
     def write() -> None:

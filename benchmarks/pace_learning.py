@@ -83,7 +83,7 @@ def sampled_reward(node):
     policy = node.learner.policy
     completions = node.writer.engine.generate(
         [RolloutRequest(problem, SAMPLES) for problem in problems],
-        RandomSampler(torch.Generator().manual_seed(0), node.writer.sampling.drawing),
+        RandomSampler(torch.Generator().manual_seed(0), node.writer.config.sampling.drawing),
         author=node.name,
         progress=lambda done, total: None,
     )

@@ -31,6 +31,7 @@ from potluck.node.selection import read
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.rollout.base import RandomSampler
 from potluck.rollout.hf import HFEngine
+from potluck.rollout.options import EngineSettings
 from potluck.types import Group
 
 GROUPS, GROUP_SIZE, MICRO_ROWS, LEARNING_RATE = 6, 8, 12, 1e-6
@@ -118,7 +119,7 @@ def prepare_ours(policy: LanguageModel, work: Workload) -> Callable[[int], None]
             gradient_clip_norm=1.0,
             micro_batch_tokens=MICRO_ROWS * widest,
         )
-        engine = HFEngine(policy, max_new_tokens=max(work.length_N), max_total_tokens=4096)
+        engine = HFEngine(policy, EngineSettings(max(work.length_N), 4096))
         limits = SamplingConfig(max_new_tokens=max(work.length_N), max_total_tokens=4096)
         generator, stop = torch.Generator().manual_seed(0), policy.tokenizer.eos_token_id
         for _ in range(steps):

@@ -2,25 +2,44 @@
 
 Both sides write 48 completions of the same numbers of tokens behind the same prompts. An episode
 reads what the environment says between its turns as well, and waits for it; this one answers at
-once. Turns end at random, so rows part, and their lengths are forced on the single answers.
+once. Turns end at random, so rows part, and their lengths are forced on the single answers. Where
+turns are short, most of the difference is what is read, so a second line is by tokens sampled or
+read.
+
+And the share of a round of recipes/maze.toml that it takes to play others' episodes again. Both
+nodes do their rounds in one process, where what one has played the other would find in memory; so
+nothing is remembered of own episodes here, and each is replayed once, as by the other node.
 
     python benchmarks/turns.py [--quick]
 """
 
+import tempfile
+import time
+from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import harness
 import torch
 from harness import ForcedDraw, Row, Workload
 from torch import Tensor
 
+from potluck.config import load
 from potluck.episode import Step, Turn
+from potluck.launch.in_process import run
 from potluck.model import LanguageModel
+from potluck.node.participant import Clock
+from potluck.reports.events import Event, RoundDone
 from potluck.rollout.base import RandomSampler, Sampler
 from potluck.rollout.hf import HFEngine
+from potluck.rollout.options import EngineSettings
+from potluck.tasks.environments.hosted import HostedEnvironment
 from potluck.types import Completion, Episode, Observation, Problem
 
 AT_MOST = 1.2
+MAZE = Path(__file__).parents[1] / "recipes" / "maze.toml"
 
 
 class Talk:
@@ -36,7 +55,7 @@ class Talk:
     def open(self) -> "Talk":
         return self
 
-    def begin(self, episode: int, problem: Problem) -> None:
+    def begin(self, episode: int, problem: Problem, index: int = 0) -> None:
         pass
 
     def act(self, episode: int, turn: Turn) -> None:
@@ -77,20 +96,68 @@ def measure(quick: bool) -> tuple[list[Row], object]:
         single = writer(policy, Workload(asked.name, asked.requests, lengths), None, mean)
         assert tuple(len(c.token_T) for c in single()) == lengths, "lengths were not forced"
         title = f"{turns} turns of {mean} tokens, {words} observed"
-        contenders = {"episodes": silent(play), "one answer": silent(single)}
+        contenders = {"episodes": timed(play), "one answer": timed(single)}
         s = harness.take_turns(contenders, 1 if quick else 3, title)
-        rows.append(Row(title, *harness.ratio(s["episodes"], s["one answer"]), at_most=AT_MOST))
-        observed = sum(words * (len(c.turns) - 1) for c in written)
+        ratio = harness.ratio(s["episodes"], s["one answer"])
+        rows.append(Row(title, *ratio, at_most=AT_MOST))
+        # The last token of a turn is read with what is observed, and that of an answer never.
+        observed = sum((words + 1) * (len(c.turns) - 1) for c in written)
+        each = [part / (1 + observed / sum(lengths)) for part in ratio]
+        rows.append(Row(f"{title}: for each token that is sampled or read", *each))
         raw[title] = {"sampled": sum(lengths), "observed": observed, "seconds": s}
+    shares, raw["maze"] = replay_shares(rounds=1 if quick else 5)
+    what = "maze: playing others' episodes again, of a round"
+    rows.append(Row(what, *shares, unit="%", at_most=5))
     return rows, raw
+
+
+def replay_shares(rounds: int) -> tuple[tuple[float, float, float], dict[str, float]]:
+    """Percent of all nodes' seconds in which episodes are replayed, of a whole run and the least
+    and the most of one round; and the seconds."""
+    overrides = [f"rounds={rounds}", "evaluation.problems=0", "evaluation.out_of_distribution=0"]
+    clock, replay = ReplayClock(), HostedEnvironment.replay
+
+    def replayed(*given: Any) -> Episode:
+        with Clock() as replaying:
+            episode = replay(*given)
+        clock.replaying_s += replaying.seconds
+        return episode
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(HostedEnvironment, "replay", replayed),
+        mock.patch.object(HostedEnvironment, "remember"),
+    ):
+        run(load(MAZE, overrides), Path(folder) / "run", display=clock)
+    each = [100 * clock.replays_s[round] / clock.rounds_s[round] for round in clock.rounds_s]
+    replays_s, rounds_s = sum(clock.replays_s.values()), sum(clock.rounds_s.values())
+    seconds = {"replays": replays_s, "rounds": rounds_s}
+    return (100 * replays_s / rounds_s, min(each), max(each)), seconds
+
+
+class ReplayClock:
+    """Display that adds up, by round, the seconds of all nodes, and those of replays in them."""
+
+    def __init__(self) -> None:
+        self.replaying_s = 0.0
+        """Seconds of replays since a node was done with a round."""
+        self.replays_s, self.rounds_s = (
+            defaultdict[int, float](float),
+            defaultdict[int, float](float),
+        )
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, RoundDone):
+            self.rounds_s[event.report.round] += sum(event.report.seconds.values())
+            self.replays_s[event.report.round] += self.replaying_s
+            self.replaying_s = 0.0
 
 
 def writer(
     policy: LanguageModel, work: Workload, environment: Talk | None, mean: int
 ) -> Callable[[], list[Completion]]:
-    limits = {"max_new_tokens": 1024, "max_total_tokens": 4096}
     engine, stop = (
-        HFEngine(policy, **limits, environment=environment),
+        HFEngine(policy, EngineSettings(1024, 4096, environment=environment)),
         policy.tokenizer.eos_token_id,
     )
 
@@ -103,13 +170,16 @@ def writer(
     return write
 
 
-def silent(write: Callable[[], list[Completion]]) -> Callable[[], None]:
-    """A contender that is timed, as one that returns nothing is."""
+def timed(write: Callable[[], list[Completion]]) -> Callable[[], float]:
+    """A contender, in seconds of the processor: nothing here is waited for, and machines are
+    busy."""
 
-    def timed() -> None:
+    def spent_s() -> float:
+        begun_s = time.process_time()
         write()
+        return time.process_time() - begun_s
 
-    return timed
+    return spent_s
 
 
 if __name__ == "__main__":

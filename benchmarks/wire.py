@@ -51,6 +51,7 @@ from potluck.exchange.wire.message import NO_TOKENIZER
 from potluck.model import LanguageModel
 from potluck.rollout.base import RandomSampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
+from potluck.rollout.options import EngineSettings
 from potluck.schedule import PLANS, problems_of_round
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.types import Completion, Sampling
@@ -203,9 +204,7 @@ def written_batches() -> dict[str, Message]:
     ids = problems_of_round(task.ids("train"), seed=0, round=0, count=24)
     for model in ("digits-small", "digits-terse", "digits-large"):
         policy = LanguageModel.load(f"builtin:{model}", device="cpu")
-        engine = HFEngine(
-            policy, max_new_tokens=48, max_total_tokens=96, dtype=torch.float32, rows=64
-        )
+        engine = HFEngine(policy, EngineSettings(48, 96, rows=64))
         for nodes, plan in SHARES:
             weights = {f"node-{at}": 1.0 for at in range(nodes)}
             shares = [s for s in PLANS[plan](ids, weights, 12) if s.node == "node-0"]

@@ -15,6 +15,7 @@ from potluck.episode import played
 from potluck.model import LanguageModel
 from potluck.rollout.base import RandomSampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
+from potluck.rollout.options import EngineSettings
 from potluck.tasks import Task
 from potluck.tasks.arithmetic import draw_chain
 from potluck.tasks.base import graded
@@ -81,10 +82,8 @@ def played_reward(
 ) -> float:
     """Mean over the problems, one sampled episode each, as the model plays in training."""
     problems = [task.problem(id) for id in ids]
-    engine = HFEngine(
-        LanguageModel(model.float(), tokenizer), POSITIONS, POSITIONS,
-        environment=task.environment,
-    )  # fmt: skip
+    settings = EngineSettings(POSITIONS, POSITIONS, environment=task.environment)
+    engine = HFEngine(LanguageModel(model.float(), tokenizer), settings)
     sampler = RandomSampler(torch.Generator().manual_seed(0))
     asked = [RolloutRequest(problem, 1) for problem in problems]
     written = engine.generate(asked, sampler, author="made", progress=lambda *_: None)

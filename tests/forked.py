@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack, contextmanager, suppress
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Thread
@@ -49,7 +49,12 @@ def fork_context(*preloaded):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))  # where the server is to find them
         patch.setenv("HF_HUB_OFFLINE", "1")
+        # Ctrl-C waits until the command of a node can take it: one that came before ended the
+        # node with code 1 and a traceback.
+        resource_tracker.ensure_running()  # the server asks for it, which lets Ctrl-C through
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         forkserver.ensure_running()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
 
 

@@ -39,9 +39,7 @@ from potluck.types import NonFiniteError, PotluckError, Problem
 
 HANGS_AFTER_S = int(os.environ.get("HANGS_AFTER_S") or 600)
 POISON = 7
-SETTINGS = EngineSettings(
-    "north", Path(), max_new_tokens=6, max_total_tokens=32, dtype="float32", rows=8
-)
+SETTINGS = EngineSettings(6, 32, rows=8, node="north")
 
 
 @dataclass(frozen=True)
@@ -356,7 +354,7 @@ def launch(folder):
 
 def main(folder):
     faulthandler.dump_traceback_later(HANGS_AFTER_S, exit=True)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # fork_server.py holds it back
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # forked.py holds it back
     _session(folder)
     faulthandler.cancel_dump_traceback_later()
     atexit._run_exitfuncs()  # a forked process leaves them out, and a group ends there

@@ -170,7 +170,7 @@ class Training:
 
     def save_weights_for_sampler(self, name):
         self.server.called("save_weights")
-        return done(SimpleNamespace(path=f"tinker://run-{self.number}/sampler_weights/{name}"))
+        return done(SimpleNamespace(path=f"tinker://run-{self.number}/{name}"))
 
     def save_weights_and_get_sampling_client(self):
         self.server.called("publish")

@@ -60,10 +60,13 @@ class Confined:
         assert self.process.stdout
         line = b""
         try:
-            if not (text and select([self.process.stdout], [], [], 0)[0]):
-                self.process.stdin.write(text.encode())
-                self.process.stdin.flush()
-                line = self._line(monotonic() + limit_s)
+            if text and select([pipe := self.process.stdout.fileno()], [], [], 0)[0]:
+                if os.read(pipe, 1):  # it says what it was not asked
+                    return ""
+                raise BrokenPipeError
+            self.process.stdin.write(text.encode())
+            self.process.stdin.flush()
+            line = self._line(monotonic() + limit_s)
         finally:
             if not line:  # after Ctrl-C the next text would get this one's answer
                 self.end()

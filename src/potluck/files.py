@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+JOINED = "join.json"
+"""In a node's folder: the recipe that it joined with, its own key and addresses included."""
 LOCAL_SWARM = "_swarm"
 """In a run's folder: what its nodes on this machine need to meet. No node can have this name."""
 REMEDIES = {

@@ -16,6 +16,7 @@ from potluck.node.learning.batch import Batch
 from potluck.node.learning.learner import Learner
 from potluck.rollout.base import RandomSampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
+from potluck.rollout.options import EngineSettings
 from potluck.tasks.table import JsonlOptions
 from potluck.types import Completion, Problem
 
@@ -161,7 +162,7 @@ def test_learning_takes_what_was_estimated_where_logits_come_in_chunks(dtype, mo
 @pytest.mark.parametrize("shape", [DEEP, BROAD], ids=["deep", "broad"])
 def test_writing_takes_what_was_estimated(shape):
     policy, _, memory = set_up(NODE, **shape)
-    engine = HFEngine(policy, max_new_tokens=NEW, max_total_tokens=512)
+    engine = HFEngine(policy, EngineSettings(NEW, 512))
     # Of two lengths, so there is a mask and grouped heads are spread out.
     requests = [RolloutRequest(Problem(str(i), str(PROMPT - i), ""), ROWS // 2) for i in range(2)]
     draw = RandomSampler(torch.Generator().manual_seed(0))

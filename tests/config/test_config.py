@@ -32,12 +32,11 @@ from potluck.objective.methods import METHODS, ObjectiveConfig, method_of
 from potluck.rollout.options import HFOptions, VllmOptions
 from potluck.tasks import TASKS
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
+from potluck.tasks.benchmarks import Gsm8kOptions, Math500Options
 from potluck.tasks.environments.numbered import GameOptions
 from potluck.tasks.games.calculator import CalculatorOptions
 from potluck.tasks.games.maze import MazeOptions
-from potluck.tasks.gsm8k import Gsm8kOptions
 from potluck.tasks.gym import ReasoningGymOptions
-from potluck.tasks.math500 import Math500Options
 from potluck.tasks.rewards import RewardOptions
 from potluck.tasks.table import HubOptions, JsonlOptions
 

@@ -71,9 +71,8 @@ def test_the_hub_is_named_by_a_task_that_reads_it():
 
 
 def test_the_settings_of_a_node_reach_its_engine(tmp_path):
-    settings = EngineSettings("north", tmp_path, 6, 32, dtype="float32", rows=3)
-    engine = HFOptions().build(tiny.policy(), settings)
-    assert (engine.max_new_tokens, engine.max_total_tokens, engine.rows) == (6, 32, 3)
+    settings = EngineSettings(6, 32, rows=3, node="north", folder=tmp_path)
+    assert HFOptions().build(tiny.policy(), settings).settings == settings
 
 
 @pytest.mark.parametrize("path", [*RECIPES, potluck.STARTING_RECIPE], ids=lambda path: path.name)

@@ -22,6 +22,7 @@ from potluck.model import LanguageModel, ModelError
 from potluck.node.storage.checkpoint import newest
 from potluck.rollout.base import GreedySampler
 from potluck.rollout.hf import HFEngine
+from potluck.rollout.options import EngineSettings
 from potluck.tasks import TaskError
 from potluck.tasks.arithmetic import DigitsOptions
 
@@ -139,7 +140,7 @@ class Counts:
 
 def test_each_problem_has_the_rewards_of_its_own_answers(models):
     policy = LanguageModel.load(models[0])
-    engine = HFEngine(policy, max_new_tokens=2, max_total_tokens=60)
+    engine = HFEngine(policy, EngineSettings(2, 60))
     problems = [DigitsOptions().make().problem(id) for id in ("digits/123+456", "digits/700+100")]
     answers = grade_samples(
         policy, engine, Counts(), problems, GreedySampler(), count=3, progress=lambda *_: None

@@ -4,15 +4,17 @@ import importlib
 import random
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from potluck.episode import ToolCall, Turn
 from potluck.tasks.environments.check import check
-from potluck.tasks.environments.kinds import Spec
+from potluck.tasks.environments.kinds import Spec, ToolsInstance
 
 FOLDER = Path(__file__).parents[2] / "examples" / "environments"
 CLASSES = {
+    "grid_world_env": ("openenv_local", ("GridWorld",)),
     "gymnasium": ("gymnasium_toys", ("FrozenLake", "Taxi", "CliffWalking", "Blackjack")),
     "textarena": ("textarena_games", ("FrozenLake", "Game2048", "Mastermind")),
     "reasoning_gym": ("reasoning_gym_tries", ("ChainSum",)),
@@ -40,7 +42,8 @@ def library(monkeypatch):
 )
 def test_each_is_replayed_where_its_library_is_installed(library, file, name):
     pytest.importorskip(library, reason=f"{library} is not installed; README.md names the versions")
-    found = check(Spec("game", f"{FOLDER / file}.py:{name}"), (20.0, 4 << 30))
+    kind = "environment" if library == "grid_world_env" else "game"
+    found = check(Spec(kind, f"{FOLDER / file}.py:{name}"), (20.0, 4 << 30))
     assert (found.grade, found.warnings) == ("replay", ())
 
 
@@ -117,3 +120,36 @@ def test_a_problem_of_reasoning_gym_is_tried_again(library):
     assert tries.step(" 2 ") == ("", 1.0, True)
     tries.reset(seed=0)
     assert [tries.step("3")[2] for _ in range(3)] == [False, False, True]
+
+
+def test_a_world_of_openenv_is_asked_by_a_tool_and_pays_what_its_observations_say(library):
+    class World:
+        at = 0
+
+        def reset(self):
+            return self.seen(0.0)
+
+        def step(self, action):
+            self.at += {"RIGHT": 1, "LEFT": -1}[action["action"]]
+            return self.seen(1.0 if self.at == 2 else -0.25)
+
+        def seen(self, reward):
+            done = self.at == 2
+            return SimpleNamespace(x=0, y=self.at, message="go on", reward=reward, done=done)
+
+    library("grid_world_env")
+    library("grid_world_env.server")
+    library("grid_world_env.models", GridWorldAction=dict)
+    library("grid_world_env.server.grid_world_environment", GridWorldEnvironment=World)
+    toy = importlib.import_module("openenv_local").GridWorld
+    world = ToolsInstance(toy, 100)
+    ((schema,), pays) = world.about()
+    assert (schema["function"]["name"], pays) == ("move", True)
+    right, back = (Turn("", (ToolCall("move", {"direction": to}),)) for to in ("RIGHT", "back"))
+    for _ in range(2):  # one that is reset begins anew
+        said, steps = world.play({"number": 3}, 7, [right, back, right, right])
+        assert said == "[0, 0] go on"
+        heard = [observation.content for (observation,), _ in steps]
+        assert heard[::2] == ["[0, 1] go on", "[0, 2] go on"]
+        assert [text[:8] for text in heard[1::2]] == ["{'error'"] * 2
+        assert world.finish() == (0.75, 4, 2)

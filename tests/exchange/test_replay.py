@@ -115,7 +115,7 @@ def test_a_node_that_is_started_again_goes_on_while_its_old_words_are_repeated(
     until(lambda: replay(place, eve, "south", old) or has_batch(north, "south", 1), "it goes on")
     until(lambda: replay(place, eve, "south", old) or refusals(north, "south"), "old: refused")
     assert peer(north, "south").refused == {"other run": refusals(north, "south")}
-    assert peer(north, "south").quarantined_s == 0
+    assert peer(north, "south").quarantined_until_s == 0
 
 
 def test_a_node_of_another_recipe_is_told_at_once_and_never_asked(place):

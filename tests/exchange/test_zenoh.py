@@ -261,7 +261,7 @@ def test_forged_announcements_silence_nobody(place):
 
     north, got = refused_round(place, forge)
     until(lambda: peer(north, "south").refused == {"forged": 4}, "all are refused")
-    assert (got.traffic.quarantined, peer(north, "south").quarantined_s) == ((), 0)
+    assert (got.traffic.quarantined, peer(north, "south").quarantined_until_s) == ((), 0)
 
 
 @pytest.mark.parametrize("change", [{"run": "another"}, {"under": "east"}])
@@ -353,7 +353,7 @@ def test_a_batch_that_another_key_signed_is_refused_without_proof(place):
     assert got.traffic.quarantined == ()
     until(lambda: refusals(north, "south") > 3, "it is tried again, and no quarantine comes of it")
     assert peer(north, "south").refused.keys() == {"forged"}
-    assert peer(north, "south").quarantined_s == 0
+    assert peer(north, "south").quarantined_until_s == 0
 
 
 def test_three_bad_batches_in_a_row_and_a_peer_is_not_listened_to_for_a_while(place):
@@ -375,7 +375,7 @@ def test_three_bad_batches_in_a_row_and_a_peer_is_not_listened_to_for_a_while(pl
     north.send(3, batch("north"))
     south.offer(4, sealed_by(place, "south", batch_of(place, "south", 4)))
     until(lambda: south.announce() or has_batch(north, "south", 4), "it is listened to again")
-    assert peer(north, "south").quarantined_s == 0
+    assert peer(north, "south").quarantined_until_s == 0
 
 
 # This node itself.

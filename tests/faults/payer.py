@@ -13,10 +13,10 @@ from potluck.node.author import Author
 from potluck.node.pace.together import Together
 from potluck.node.storage.record import Record
 from potluck.reports.status import PeerLine
-from potluck.rollout.texts.base import TextSettings
+from potluck.rollout.options import EngineSettings
 from potluck.rollout.texts.options import OpenAIOptions
 from potluck.schedule import Share
-from potluck.types import Problem, Sampling
+from potluck.types import Problem
 
 ROUNDS, PROBLEMS, COUNT, CONCURRENCY, LONGEST, TURNS = 4, 6, 2, 3, 50, 3
 NAME = "teacher"
@@ -49,8 +49,8 @@ def pay(url, folder, begun, plays):
     """Write all rounds that are not stored yet; ``begun`` is set before the first of them.
     ``plays``: episodes."""
     (node := Path(folder) / NAME).mkdir(parents=True, exist_ok=True)
-    settings = TextSettings(
-        node=NAME, folder=Path(folder), max_new_tokens=LONGEST, sampling=Sampling(), notify=print,
+    settings = EngineSettings(
+        LONGEST, LONGEST, node=NAME, folder=Path(folder), notify=print,
         environment=Here(Walk) if plays else None,
     )  # fmt: skip
     options = OpenAIOptions(url=url, model=NAME, concurrency=CONCURRENCY, budget_tokens=10**9)

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import msgspec
 import pytest
@@ -13,10 +13,13 @@ import tiny
 from displays import Listener
 from potluck.launch import journal as module
 from potluck.launch.in_process import join, run
-from potluck.launch.journal import STATUS, Journal
+from potluck.launch.journal import Journal
 from potluck.reports.events import Notice
+from potluck.reports.runs import STATUS
 from potluck.reports.status import FolderStatus
 
+LONG_S = 60.0
+"""Reached only where something is broken."""
 ALONE = ("deadline_s=0.1", "swarm.listen=['tcp/127.0.0.1:0']")
 
 
@@ -51,8 +54,13 @@ class Reader(Listener):
 
     def look(self, node):
         # Events reach this display before the journal, which shows the one before.
-        time.sleep(5 * module.BEAT_S)
-        self.seen.append(status_of(self.folder / node).own)
+        shown_s, own = time.time(), None
+        while not own or own.time_s <= shown_s:
+            assert time.time() < shown_s + LONG_S, "the journal writes no more"
+            time.sleep(module.BEAT_S)
+            with suppress(FileNotFoundError):
+                own = status_of(self.folder / node).own
+        self.seen.append(own)
 
 
 def test_the_status_follows_the_run_and_stays(recipe, tmp_path, monkeypatch):

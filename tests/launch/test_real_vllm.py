@@ -29,9 +29,7 @@ from potluck.launch.in_process import run
 from potluck.model import LanguageModel
 from potluck.model.loading import BUILT_IN
 from potluck.rollout.base import RandomSampler, RolloutError, RolloutRequest
-from potluck.rollout.vllm.client import Address
-from potluck.rollout.vllm.engine import ServerEngine
-from potluck.rollout.vllm.weights import WeightSync
+from potluck.rollout.options import EngineSettings, VllmOptions
 from potluck.types import Problem, Sampling
 
 PYTHON, URL = os.environ.get("POTLUCK_VLLM_PYTHON"), os.environ.get("POTLUCK_VLLM_URL")
@@ -164,10 +162,9 @@ def assert_all_ours(folder, rounds):
 
 
 def engine_of(server, policy, folder, tolerance=TOLERANCE):
-    sync = WeightSync(policy, folder)
-    address = Address(server.url, 600.0)
-    limits = {"max_new_tokens": 40, "max_total_tokens": 96}
-    return ServerEngine(policy, address, sync, NAME, **limits, concurrency=8, tolerance=tolerance)
+    settings = EngineSettings(40, 96, node="north", folder=folder)
+    options = VllmOptions(url=server.url, model=NAME, concurrency=8, tolerance=tolerance)
+    return options.build(policy, settings)
 
 
 def write(engine, temperature=1.0, top_k=0, top_p=1.0):

@@ -35,7 +35,7 @@ from potluck.node.learning.workers import DistributedEngine
 from potluck.node.storage import checkpoint
 from potluck.rollout.base import GreedySampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.options import HFOptions
+from potluck.rollout.options import EngineSettings, HFOptions
 from potluck.types import Problem
 
 TESTS = Path(process_group_session.__file__).parent
@@ -159,7 +159,7 @@ def test_with_dropout_the_start_of_both_is_measured_without_it(both):
 
 def test_a_replica_is_the_whole_network_and_orders_come_back_in_order(both):
     policy = tiny.policy(sharpness=2.0)
-    engine = HFEngine(policy, max_new_tokens=6, max_total_tokens=32)
+    engine = HFEngine(policy, EngineSettings(6, 32))
     requests = [RolloutRequest(Problem(f"p{i}", "1+2="[: 1 + i % 3], "3"), i % 3) for i in range(5)]
     alone = engine.generate(
         requests, GreedySampler(), author="north", progress=lambda done, total: None

@@ -15,6 +15,7 @@ import tiny
 from potluck.model import LanguageModel, ModelError
 from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError, RolloutRequest
 from potluck.rollout.hf import HFEngine, _rounded
+from potluck.rollout.options import EngineSettings
 from potluck.types import NonFiniteError, Problem, Sampling
 
 PROBLEMS = [Problem(f"p{i}", "1+2=3+4=5+6="[: 2 + 3 * i], "?") for i in range(4)]
@@ -22,9 +23,7 @@ PROBLEMS = [Problem(f"p{i}", "1+2=3+4=5+6="[: 2 + 3 * i], "?") for i in range(4)
 
 
 def engine_of(policy, *, max_new_tokens=12, max_total_tokens=60, **options):
-    return HFEngine(
-        policy, max_new_tokens=max_new_tokens, max_total_tokens=max_total_tokens, **options
-    )
+    return HFEngine(policy, EngineSettings(max_new_tokens, max_total_tokens, **options))
 
 
 def generator(seed=0):
@@ -198,7 +197,7 @@ def test_progress_counts_completions_up_to_all_of_them():
 
 def test_bfloat16_writes_with_a_rounded_copy_of_the_weights_as_they_are_now():
     policy = tiny.policy(sharpness=5)
-    engine = engine_of(policy, dtype=torch.bfloat16)
+    engine = engine_of(policy, dtype="bfloat16")
 
     def written():
         return engine.generate(

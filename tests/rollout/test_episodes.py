@@ -12,9 +12,10 @@ import tiny
 from episodes import Here, Walk
 from potluck.episode import Turn, digest_of, turns_in
 from potluck.model import LanguageModel, ModelError
-from potluck.rollout import cache, episodes, playing
+from potluck.rollout import cache, episodes, hf
 from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError, RolloutRequest
 from potluck.rollout.hf import HFEngine
+from potluck.rollout.options import EngineSettings
 from potluck.types import Problem
 
 PROBLEMS = [Problem(f"p{i}", "1+2=3+4=5+6="[: 2 + 3 * i], "?") for i in range(4)]
@@ -29,8 +30,8 @@ def policy(sharpness=1.0, network=None):
 
 
 def engine_of(model, environment, *, max_new_tokens=24, max_total_tokens=60, **options):
-    limits = {"max_new_tokens": max_new_tokens, "max_total_tokens": max_total_tokens}
-    return HFEngine(model, **limits, environment=environment, **options)
+    limits = max_new_tokens, max_total_tokens
+    return HFEngine(model, EngineSettings(*limits, environment=environment, **options))
 
 
 def write(
@@ -79,7 +80,7 @@ def test_captured_log_probabilities_are_those_of_one_pass_over_prompt_turns_and_
     monkeypatch, spare, resume_at, rows
 ):
     monkeypatch.setattr(cache, "SPARE", spare)
-    monkeypatch.setattr(playing, "RESUME_AT", resume_at)
+    monkeypatch.setattr(hf, "RESUME_AT", resume_at)
     model = policy()
     written = write(model, Here(), rows=rows)
     for c in written:

@@ -9,7 +9,8 @@ import pytest
 from episodes import Here, Walk
 from potluck.episode import Turn, digest_of, turns_in
 from potluck.rollout.base import RolloutRequest
-from potluck.rollout.texts.base import Cost, TextSettings
+from potluck.rollout.options import EngineSettings
+from potluck.rollout.texts.base import Cost
 from potluck.rollout.texts.episodes import BYTES_COUNTED, TOKENS_OF_TOOLS
 from potluck.rollout.texts.messages import messages_of, turn_in
 from potluck.rollout.texts.openai import TOKENS_AROUND
@@ -57,7 +58,10 @@ def author(server, tmp_path):
         news, folder = [], tmp_path / (run or f"{len([*tmp_path.iterdir()])}")
         (folder / "north").mkdir(parents=True, exist_ok=True)
         environment = environment or Here(Walk)
-        settings = TextSettings("north", folder, most, Sampling(0.7), news.append, environment)
+        settings = EngineSettings(
+            most, most, node="north", folder=folder, sampling=Sampling(0.7),
+            notify=news.append, environment=environment,
+        )  # fmt: skip
         made = OpenAIOptions(**options).open(settings)
         made.news, made.environment = news, environment
         return made

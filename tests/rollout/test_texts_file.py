@@ -13,10 +13,11 @@ from episodes import Here, Walk
 from potluck.config import from_tree
 from potluck.episode import ToolCall, Turn, digest_of, turns_in
 from potluck.rollout.base import RolloutError, RolloutRequest
+from potluck.rollout.options import EngineSettings
 from potluck.rollout.texts import file as file_module
-from potluck.rollout.texts.base import BYTES_A_TOKEN, Cost, TextSettings
+from potluck.rollout.texts.base import BYTES_A_TOKEN, Cost
 from potluck.rollout.texts.options import FileOptions
-from potluck.types import Problem, Sampling
+from potluck.types import Problem
 
 
 def problem(i):
@@ -36,9 +37,10 @@ def author(tmp_path):
         path = tmp_path / "solutions.jsonl"
         path.write_bytes("\n".join(lines).encode(errors="surrogateescape"))
         news = []
-        settings = TextSettings(
-            "north", tmp_path, max_new_tokens, Sampling(), news.append, environment
-        )
+        settings = EngineSettings(
+            max_new_tokens, max_new_tokens, node="north", folder=tmp_path,
+            environment=environment, notify=news.append,
+        )  # fmt: skip
         made = FileOptions(path=str(path), **options).open(settings)
         made.news = news
         return made

@@ -13,9 +13,10 @@ import pytest
 from potluck.config import from_tree
 from potluck.fields import ConfigError
 from potluck.rollout.base import RolloutError, RolloutRequest
-from potluck.rollout.texts.base import BYTES_A_TOKEN, Cost, TextSettings
+from potluck.rollout.options import EngineSettings
+from potluck.rollout.texts.base import BYTES_A_TOKEN, Cost
 from potluck.rollout.texts.endpoint import read_answer
-from potluck.rollout.texts.openai import TOKENS_AROUND, Budget
+from potluck.rollout.texts.openai import TOKENS_AROUND
 from potluck.rollout.texts.options import OpenAIOptions
 from potluck.types import Problem, Sampling
 from stand_in_chat import stand_in_chat
@@ -23,6 +24,7 @@ from stand_in_chat import stand_in_chat
 PROBLEMS = [Problem("p0", "one?", "1"), Problem("p1", "two?", "2", "Be brief.")]
 BOTH_BYTES = len("one?") + len("two?Be brief.")
 MOST_OF_ONE = len("one?") + TOKENS_AROUND, 3 * 8
+DRAWING = Sampling(0.7, top_p=0.9)
 SOON = {"Retry-After": "0.01"}
 
 
@@ -37,13 +39,13 @@ def author(server, tmp_path):
     """An author of the server, with its news as ``author.news``; each has a folder of its own, but
     for those with one ``run``."""
 
-    def make(*, settings=None, run=None, **options):
+    def make(*, run=None, most=8, sampling=DRAWING, **options):
         options = {"url": server.url, "model": "teacher", "retries": 0} | options
         news, folder = [], tmp_path / (run or f"{len([*tmp_path.iterdir()])}")
         (folder / "north").mkdir(parents=True, exist_ok=True)
-        told = {"node": "north", "folder": folder, "max_new_tokens": 8}
-        told |= {"sampling": Sampling(0.7, top_p=0.9), "notify": news.append}
-        made = OpenAIOptions(**options).open(TextSettings(**told | (settings or {})))
+        place = {"node": "north", "folder": folder, "notify": news.append}
+        given = EngineSettings(most, most, sampling=sampling, **place)
+        made = OpenAIOptions(**options).open(given)
         made.news, made.round = news, 0
         return made
 
@@ -405,13 +407,17 @@ def test_a_key_that_is_not_set_is_named(author, monkeypatch):
 # What it costs.
 
 
+def with_budget(**options):
+    return OpenAIOptions(url="https://host/v1", model="teacher", **options)
+
+
 def test_a_cost_by_hand_and_a_budget_that_it_reaches():
-    priced = Budget(usd_per_million_prompt=3.0, usd_per_million_completion=15.0)
+    priced = with_budget(usd_per_million_prompt=3.0, usd_per_million_completion=15.0)
     # 2000 * 3 / 1e6 + 100 * 15 / 1e6 = 0.006 + 0.0015
     assert priced.cost(2000, 100) == Cost(1, 2000, 100, pytest.approx(0.0075))
-    assert not Budget().is_spent(Cost(9, 9**9, 9**9, 9e9))
-    assert [Budget(tokens=10).is_spent(Cost(1, 5, n)) for n in (4, 5)] == [False, True]
-    assert [Budget(usd=0.5).is_spent(Cost(usd=n)) for n in (0.4, 0.5)] == [False, True]
+    assert not with_budget().is_spent(Cost(9, 9**9, 9**9, 9e9))
+    assert [with_budget(budget_tokens=10).is_spent(Cost(1, 5, n)) for n in (4, 5)] == [False, True]
+    assert [with_budget(budget_usd=0.5).is_spent(Cost(usd=n)) for n in (0.4, 0.5)] == [False, True]
 
 
 def test_the_cost_of_a_round_is_what_the_server_counted(author):
@@ -563,8 +569,8 @@ def test_texts_that_came_before_a_crash_are_not_bought_again(server, author):
     "change",
     [
         {"model": "other"},
-        {"settings": {"max_new_tokens": 5}},
-        {"settings": {"sampling": Sampling(0.3)}},
+        {"most": 5},
+        {"sampling": Sampling(0.3)},
         {"url": "a second name"},
     ],
 )

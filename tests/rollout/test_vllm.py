@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from http.client import HTTPConnection
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -20,12 +21,11 @@ from potluck.model.loading import weights_digest
 from potluck.model.lora import add_adapter
 from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError, RolloutRequest
 from potluck.rollout.hf import HFEngine
+from potluck.rollout.options import EngineSettings, VllmOptions
 from potluck.rollout.vllm import client as line_module
 from potluck.rollout.vllm import engine as engine_module
 from potluck.rollout.vllm.client import Address, Client
-from potluck.rollout.vllm.engine import OverlappingServerEngine, ServerEngine, require_server
-from potluck.rollout.vllm.playing import PlayingServerEngine
-from potluck.rollout.vllm.weights import WeightSync
+from potluck.rollout.vllm.engine import require_server
 from potluck.types import Problem, Sampling
 from stand_in_server import Refused, stand_in
 
@@ -61,17 +61,19 @@ def server(folder):
 def engine_of(server, tmp_path):
     """An engine of the server, which started with weights that are not the engine's."""
 
-    def make(
-        made=None, *, timeout_s=600.0, key="", adapter="", sleeps=False, overlap=False, **options
-    ):
-        made = made or policy(seed=1)
-        weight_sync = WeightSync(made, tmp_path / "served", adapter=adapter, sleeps=sleeps)
-        address = Address(server.url, timeout_s, key)
-        limits = {"max_new_tokens": 12, "max_total_tokens": 60, "concurrency": 64, "tolerance": 0.1}
-        kind = OverlappingServerEngine if overlap else ServerEngine
-        return kind(made, address, weight_sync, adapter or "tiny", **(limits | options))
+    def make(made=None, *, most=12, room=60, adapter="", environment=None, **options):
+        settings = EngineSettings(
+            most, room, node=tmp_path.name, folder=tmp_path.parent, adapter=bool(adapter),
+            environment=environment, notify=print,
+        )  # fmt: skip
+        given = VllmOptions(url=server.url, model=adapter or "tiny", **options)
+        return given.build(made or policy(seed=1), settings)
 
     return make
+
+
+def changed(engine, **options):
+    return replace(engine, options=msgspec.structs.replace(engine.options, **options))
 
 
 def sampled(seed=0, temperature=1.0, top_k=0, top_p=1.0):
@@ -128,7 +130,7 @@ def test_log_probabilities_are_those_of_a_forward_pass_with_the_weights_of_here(
 
 def test_both_engines_write_the_same_where_nothing_is_left_to_chance(engine_of):
     engine = engine_of()
-    here = HFEngine(engine.policy, max_new_tokens=12, max_total_tokens=60)
+    here = HFEngine(engine.policy, EngineSettings(12, 60))
     for ours, theirs in zip(greedy(here), greedy(engine), strict=True):
         assert ours.token_T.tolist() == theirs.token_T.tolist()
         assert (ours.problem_id, ours.index, ours.end) == (
@@ -139,7 +141,7 @@ def test_both_engines_write_the_same_where_nothing_is_left_to_chance(engine_of):
 
 def test_tokens_come_as_often_as_the_model_says(engine_of):
     """The first token of 2,000 completions against the softmax, four standard errors."""
-    engine = engine_of(max_new_tokens=1)
+    engine = engine_of(most=1)
     written = write(
         engine, requests=[RolloutRequest(PROBLEMS[0], 1000), RolloutRequest(PROBLEMS[0], 1000)]
     )
@@ -176,7 +178,7 @@ def test_the_same_seed_writes_the_same_another_does_not_and_no_two_requests_shar
 
 
 def test_a_completion_ends_with_its_stop_token_or_where_its_room_ends(engine_of):
-    engine = engine_of(policy(sharpness=0.1), max_total_tokens=15)
+    engine = engine_of(policy(sharpness=0.1), room=15)
     ends = set()
     for c in write(engine, requests=[RolloutRequest(problem, 20) for problem in PROBLEMS]):
         prompt = engine.policy.prompt(next(p for p in PROBLEMS if p.id == c.problem_id))
@@ -189,13 +191,13 @@ def test_a_completion_ends_with_its_stop_token_or_where_its_room_ends(engine_of)
 
 
 def test_nothing_is_asked_for_beyond_the_positions_that_the_model_has(server, engine_of):
-    write(engine_of(max_new_tokens=1000, max_total_tokens=1000))
+    write(engine_of(most=1000, room=1000))
     assert {len(body["prompt"]) + body["max_tokens"] for body in server.asked()} == {64}
 
 
 def test_what_cannot_be_written_is_refused_before_anything_is_asked(server, engine_of):
     with pytest.raises(RolloutError, match=r"'p3' has 12 tokens, which leaves no room below"):
-        write(engine_of(max_total_tokens=12))
+        write(engine_of(room=12))
     with pytest.raises(RolloutError, match=r"temperature 0.7, top_k 3 and top_p 1; change"):
         write(engine_of(), sampled(temperature=0.7, top_k=3))
     with pytest.raises(
@@ -323,7 +325,7 @@ def test_how_far_the_server_may_be_off_is_the_recipes_to_say(server, engine_of):
     engine, server.twist = engine_of(), moved(lambda logp: logp - 0.05)
     write(engine)
     with pytest.raises(RolloutError, match=r"by 0\.05 nats a token, more than 0\.04"):
-        write(replace(engine, tolerance=0.04))
+        write(changed(engine, tolerance=0.04))
 
 
 def first_choice(**changes):
@@ -667,7 +669,7 @@ def test_what_was_begun_can_be_broken_off(server, engine_of):
 def test_an_answer_that_drips_is_late_too(server, engine_of):
     patient = engine_of()
     write(patient)  # on a busy machine that is not a matter of half a second
-    engine = replace(patient, address=replace(patient.address, timeout_s=0.5))
+    engine = changed(patient, timeout_s=0.5)
     start = time.monotonic()
     server.drips_s = 0.2
     with pytest.raises(RolloutError, match=r"no answer within timeout_s = 0.5"):
@@ -721,21 +723,21 @@ def test_the_key_comes_from_the_variable_that_is_named_and_is_in_no_message(
 ):
     server.key = "sesame-42"
     monkeypatch.setenv("POTLUCK_TEST_KEY", " sesame-42\n")
-    write(engine_of(key="POTLUCK_TEST_KEY"))
+    write(engine_of(api_key_variable="POTLUCK_TEST_KEY"))
     monkeypatch.setenv("POTLUCK_TEST_KEY", "sesame-43")
     with pytest.raises(RolloutError, match="status 401 Unauthorized") as caught:
-        write(engine_of(key="POTLUCK_TEST_KEY"))
+        write(engine_of(api_key_variable="POTLUCK_TEST_KEY"))
     assert "sesame" not in str(caught.value)
     monkeypatch.delenv("POTLUCK_TEST_KEY")
     with pytest.raises(RolloutError, match=r"'POTLUCK_TEST_KEY', which is not set"):
-        write(engine_of(key="POTLUCK_TEST_KEY"))
+        write(engine_of(api_key_variable="POTLUCK_TEST_KEY"))
 
 
 def test_no_proxy_is_asked_and_a_path_before_v1_is_kept(server, engine_of, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     engine = engine_of()
-    write(replace(engine, address=Address(server.url + "/v1")))
+    write(changed(engine, url=server.url + "/v1"))
     assert set(server.paths()) == {"/collective_rpc", "/reset_prefix_cache", "/v1/completions"}
     with Client(Address(server.url + "/deep/v1/")) as line, pytest.raises(RolloutError):
         line.ask("GET", "/v1/models")
@@ -838,9 +840,7 @@ def player_of(engine_of):
     def make(environment, **options):
         made = policy(seed=1, sharpness=1)
         made = LanguageModel(made.network, made.tokenizer, stop=["a", "b", "c", "d", "e", "f"])
-        plain = engine_of(made, max_new_tokens=24, **options)
-        fields = {each: getattr(plain, each) for each in plain.__dataclass_fields__}
-        return PlayingServerEngine(**fields, environment=environment, notify=print)
+        return engine_of(made, most=24, environment=environment, **options)
 
     return make
 
@@ -881,10 +881,30 @@ def test_an_episode_is_a_chain_of_requests_whose_prompts_are_all_that_was_read_a
     assert {body["n"] for body in asked} == {1}
 
 
+class OnceTwoWait:
+    """An event of a problem, for ``Here.holds``: it comes when two of its episodes wait for it."""
+
+    def __init__(self, environment):
+        self.environment, self.looks, self.most = environment, 0, 0
+
+    def wait(self, seconds):
+        self.looks += 1
+        self.most = max(self.most, len(self.environment.opened[-1].waiting))
+        time.sleep(0.001)
+        return self.most > 1 or self.looks > 2000
+
+
+def test_episodes_of_a_problem_that_end_at_one_look_are_taken_once(player_of):
+    environment = Here(max_turns=1)
+    environment.holds[PROBLEMS[0].id] = event = OnceTwoWait(environment)
+    written = write(player_of(environment), requests=[RolloutRequest(PROBLEMS[0], 2)])
+    assert [c.index for c in written] == [0, 1]
+    assert event.most > 1
+
+
 def test_both_engines_play_the_same_where_nothing_is_left_to_chance(player_of):
     engine = player_of(Here())
-    limits = {"max_new_tokens": 24, "max_total_tokens": 60}
-    here = HFEngine(engine.policy, **limits, environment=Here())
+    here = HFEngine(engine.policy, EngineSettings(24, 60, environment=Here()))
     for ours, theirs in zip(greedy(here), greedy(engine), strict=True):
         assert ours.token_T.tolist() == theirs.token_T.tolist()
         same = ("problem_id", "index", "end", "turns", "observed", "text")

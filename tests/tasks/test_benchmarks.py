@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from nouns import completion
 from potluck.builder.task import make_task, require_problems
 from potluck.config import ConfigError, from_tree
-from potluck.tasks import TaskError, gsm8k, math500
+from potluck.tasks import TaskError, benchmarks
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.base import WithOutOfDistribution
+from potluck.tasks.benchmarks import Gsm8kOptions, Math500Options
 from potluck.tasks.grading import answer_in
-from potluck.tasks.gsm8k import Gsm8kOptions
-from potluck.tasks.math500 import Math500Options
 from potluck.tasks.rewards import HashReward
 from potluck.tasks.sources import LONGEST_LINE_BYTES
 from potluck.tasks.table import right_by
@@ -182,7 +181,7 @@ def test_the_digest_changes_with_everything(files, tmp_path):
 
 def test_the_built_in_prompt_names_the_tags_and_a_prompt_of_ones_own_replaces_it(files):
     name, path = files
-    built_in = {"gsm8k": gsm8k, "math500": math500}[name].SYSTEM_PROMPT
+    built_in = getattr(benchmarks, f"{name.upper()}_PROMPT")
     for tag in ("<think>", "</think>", "<answer>", "</answer>"):
         assert tag in built_in
     first = {"gsm8k": "gsm8k/train/0", "math500": "math500/0"}[name]

@@ -6,7 +6,7 @@ import pytest
 
 from potluck.tasks import TaskError
 from potluck.tasks.base import normalised, overlaps
-from potluck.tasks.gsm8k import Gsm8kOptions
+from potluck.tasks.benchmarks import Gsm8kOptions
 from potluck.tasks.table import JsonlOptions
 from potluck.types import Problem
 

@@ -353,7 +353,7 @@ def test_a_folder_of_files_is_loaded_by_the_real_library(write, tmp_path, monkey
 
 def test_the_files_of_gsm8k_are_a_table_too(gsm8k_path):
     """The same golds as the task of that name, and what the README says of its overlap."""
-    from potluck.tasks.gsm8k import Gsm8kOptions
+    from potluck.tasks.benchmarks import Gsm8kOptions
 
     train, test = f"{gsm8k_path}/train.jsonl", f"{gsm8k_path}/test.jsonl"
     task = table(train, validation=test, answer_after="####")

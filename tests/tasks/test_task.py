@@ -10,8 +10,8 @@ from nouns import completion
 from potluck.tasks import Split, TaskError
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
 from potluck.tasks.base import WithOutOfDistribution
+from potluck.tasks.benchmarks import Gsm8kOptions
 from potluck.tasks.games.calculator import CalculatorOptions, Chains
-from potluck.tasks.gsm8k import Gsm8kOptions
 from potluck.tasks.rewards import CustomRewards, HashReward, Reward
 from potluck.tasks.table import JsonlOptions, Table
 from tasks.graded import graded

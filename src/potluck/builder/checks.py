@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from potluck.builder.exchange import make_agenda, members_of, trusts_of
+from potluck.builder.exchange import make_agenda, trusts_of
 from potluck.config import ConfigError, RunConfig
 from potluck.model import ModelError, Reader
 from potluck.model.loading import (
@@ -237,7 +237,7 @@ def notes_on_devices(config: RunConfig) -> list[str]:
 def require_baseline(config: RunConfig, folder: Path, here: Collection[str]) -> None:
     """Raise ConfigError if a node of this process would have nothing to compare its completions
     with: of authors that it does not trust none counts."""
-    weights = {name: config.node[name].weight for name in members_of(config)}
+    weights = {name: node.weight for name, node in config.members.items()}
     for name in weights.keys() & {*here} if config.plan == "horizontal" else ():
         trusts = trusts_of(config, folder, name, here)
         trusted = sum(weight for author, weight in weights.items() if trusts(author))
@@ -255,27 +255,22 @@ def require_served(
     config: RunConfig, folder: Path, here: Collection[str], task: Task | None
 ) -> None:
     """Raise ConfigError for what a server that trains a node of this process cannot do."""
-    for name in here if task else ():
-        if not config.node[name].engine.trains:
-            continue
-        trusts = trusts_of(config, folder, name, here)
-        if others := [each for each in members_of(config) if not trusts(each)]:
+    for name in (each for each in here if config.node[each].engine.trains):
+        trusts, at = trusts_of(config, folder, name, here), f"{name!r} learns behind a server"
+        if others := [each for each in config.members if not trusts(each)]:
             raise ConfigError(
-                f"{name!r} learns behind a server, which cannot bound what {others[0]!r} does to "
-                f"it, and does not trust it: name it in a [swarm] roster, or set [objective] trust "
-                f"= 'everybody' among friends"
+                f"{at}, which cannot bound what {others[0]!r} teaches, and does not trust it: name "
+                f"it in a [swarm] roster, or set [objective] trust = 'everybody' among friends"
             )
         if task and environment_of(task):
-            raise ConfigError(
-                f"{name!r} writes behind a server, which plays no episodes; drop its table engine"
-            )
+            raise ConfigError(f"{at}, which plays no episodes; drop its table engine")
 
 
 def notes_on_trust(config: RunConfig, folder: Path, here: Collection[str]) -> list[str]:
     """Name the members which the nodes of this process do not trust, in a line, if any."""
     first = min(here)
     trusts = trusts_of(config, folder, first, here)
-    if not (others := [name for name in members_of(config) if name != first and not trusts(name)]):
+    if not (others := [name for name in config.members if name != first and not trusts(name)]):
         return []
     asked = config.objective.trust == "nobody"
     why = "[objective] trust is 'nobody'" if asked else "no [swarm] roster has their keys"

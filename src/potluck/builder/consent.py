@@ -9,14 +9,13 @@ import hashlib
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.files import LOCAL_SWARM, is_loopback, printable
-from potluck.rollout.tinker.options import TinkerOptions
 
 BUCKET = re.compile("(s3|gs|gcs|az|abfs)://([^/]*)")
 """Address of [swarm] where a node writes with its user's account of that kind."""
@@ -59,22 +58,7 @@ def require_consent(
 ) -> None:
     """Raise ConfigError if one of these nodes sends a secret in the clear, or one that neither
     ``keys`` nor the run in ``folder`` allows; else note there that it is allowed."""
-    _require_allowed(secrets_of(config, names), folder, keys, trust_code)
-
-
-def require_consent_to_export(place: Mapping[str, str], node: Path, keys: Collection[str]) -> None:
-    """Raise ConfigError as ``require_consent`` does, for the server that has the weights of a
-    checkpoint of ``node``; ``place`` is empty where they are here."""
-    if place:
-        asked = TinkerOptions(url=place["url"], api_key_variable=place["api_key_variable"])
-        secrets = [Secret(node.name, *pair) for pair in asked.sends]
-        _require_allowed(secrets, node.parent, keys, trust_code=False)
-
-
-def _require_allowed(
-    secrets: Sequence[Secret], folder: Path, keys: Collection[str], trust_code: bool
-) -> None:
-    secrets = [s for s in secrets if os.environ.get(s.variable)]
+    secrets = [s for s in secrets_of(config, names) if os.environ.get(s.variable)]
     for secret in secrets:
         url = urlsplit(secret.url)
         if url.scheme != "https" and not is_loopback(url.hostname or ""):

@@ -52,21 +52,16 @@ MOST_MESSAGE_BYTES = (1 << 24) - (1 << 12)
 """Largest message of a session (exchange/zenoh/session.py), its own part of it left aside."""
 
 
-def members_of(config: RunConfig) -> list[str]:
-    """List the nodes that the plan counts on."""
-    return [name for name, node in config.node.items() if not node.stranger]
-
-
 def make_agenda(config: RunConfig, task: Task) -> Agenda:
     return Agenda(
         ids=task.ids("train"),
-        weights={name: config.node[name].weight for name in members_of(config)},
+        weights={name: node.weight for name, node in config.members.items()},
         plan=PLANS[config.plan],
         group_size=config.group_size,
         problems_per_round=config.problems_per_round,
         seed=config.seed,
         stranger_problems=config.swarm.stranger_problems if config.swarm.open else 0,
-        only_write=frozenset(members_of(config)) - config.learners.keys(),
+        only_write=frozenset(config.members) - config.learners.keys(),
     )
 
 
@@ -96,7 +91,7 @@ def _agreed_digest(config: RunConfig, task: Task) -> bytes:
     tree = as_tree(config)
     agreed = {
         "task": task.digest,
-        "nodes": {name: config.node[name].weight for name in sorted(members_of(config))},
+        "nodes": {name: config.node[name].weight for name in sorted(config.members)},
         **{key: tree[key] for key in ("seed", "plan", "problems_per_round", "group_size")},
         **{key: tree["sampling"][key] for key in ("max_new_tokens", "max_total_tokens")},
         "stranger_problems": config.swarm.stranger_problems if config.swarm.open else 0,
@@ -175,7 +170,7 @@ def open_exchange(
     ``Transport.open_exchange``; and IdentityError for a key that is another's, or cannot be read.
     """
     swarm, here = config.swarm, folder / LOCAL_SWARM
-    members, roster = frozenset(members_of(config)), swarm_roster(config, folder)
+    members, roster = frozenset(config.members), swarm_roster(config, folder)
     # A name that was mistyped is not to become a new key.
     key = Key.load(Path(swarm.key)) if swarm.key else make_key(here / f"{name}.key")
     owners = [owner for owner, public in roster.items() if public == key.public]
@@ -231,7 +226,7 @@ def rule_of(config: RunConfig, taken: Mapping[str, int]) -> MailboxRule:
 def partners_of(config: RunConfig, name: str) -> Partners:
     """Make the function that chooses whom to fetch from. At its own pace a node needs few in a
     round: it takes nothing of most authors, and others have their turn in the next."""
-    members, size, all_up_to = frozenset(members_of(config)), config.swarm.cohort, ALL_UP_TO
+    members, size, all_up_to = frozenset(config.members), config.swarm.cohort, ALL_UP_TO
     if config.pace == "free":
         size = all_up_to = min(size, max(2, ceil(2 * config.taken)))
     return lambda round, live: cohort(
@@ -246,7 +241,7 @@ def swarm_roster(config: RunConfig, folder: Path) -> dict[str, bytes]:
     if not (config.swarm.roster or place.is_file()):
         return {}
     roster = read_roster(place)
-    for name in members_of(config):
+    for name in config.members:
         if name not in roster:
             raise ConfigError(
                 f"[node.{name}] is a member, but {place} has no key for it; ask it for the line "

@@ -1,6 +1,7 @@
 """Models, learners and engines from the tables of the nodes."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -33,10 +34,7 @@ from potluck.node.writer import Writer
 from potluck.objective.habit import HabitTest
 from potluck.rollout.base import Engine
 from potluck.rollout.options import EngineSettings, TextOptions, ignore
-from potluck.rollout.texts.base import TextSettings
-from potluck.rollout.texts.books import Books
 from potluck.rollout.tinker.engine import TinkerEngine
-from potluck.rollout.tinker.options import TinkerOptions
 from potluck.rollout.tinker.session import TinkerSession
 from potluck.schedule import Agenda
 from potluck.tasks import Task
@@ -133,10 +131,9 @@ def make_remote(
     """Make a learner whose weights a server has, after ``first`` rounds; raise RolloutError if it
     cannot have them."""
     node, sampling = config.node[name], config.sampling
-    assert isinstance(node.engine, TinkerOptions)
     assert node.lora
     saved = checkpoint.served(checkpoint.checkpoint_folder(folder, first)) if first else {}
-    session = TinkerSession(node.engine, name, node.model, Books(folder, ignore))
+    session = TinkerSession.of(node.engine, node.model, folder)
     seed = derived_seed(f"{config.seed}/{name}/adapter") >> 32
     session.open(node.lora.r, seed, saved.get("state", ""))
     schedule = node.learning_rate, node.lr_schedule, node.warmup_updates, config.rounds
@@ -222,10 +219,7 @@ def make_nodes(
             engine=_engine(config, learner, folder, task, notify),
             task=task,
             policy=learner.policy,
-            sampling=config.sampling,
-            seed=config.seed,
-            rounds=config.rounds,
-            sends_logp=config.sends_logp,
+            config=config,
             sends_text=sends_text,
         )
         nodes.append(
@@ -280,14 +274,7 @@ def make_authors(
         if not isinstance(engine := config.node[name].engine, TextOptions):
             continue
         record = Record(folder / name, run=config.name, node=name)
-        settings = TextSettings(
-            node=name,
-            folder=folder,
-            max_new_tokens=config.sampling.max_new_tokens,
-            sampling=config.sampling.drawing,
-            notify=notify,
-            environment=environment_of(task),
-        )
+        settings = _settings(config, name, folder, task, notify)
         authors.append(
             Author(
                 name=name,
@@ -306,23 +293,32 @@ def make_authors(
 def _engine(
     config: RunConfig, learner: Learning, folder: Path, task: Task, notify: Callable[[str], None]
 ) -> Engine:
-    node, environment = config.node[learner.name], environment_of(task)
-    settings = EngineSettings(
-        node=learner.name,
-        folder=folder,
-        max_new_tokens=config.sampling.max_new_tokens,
-        max_total_tokens=config.sampling.max_total_tokens,
-        dtype=node.sampling_dtype,
-        rows=node.sampling_rows,
-        adapter=node.lora is not None,
-        environment=environment,
-        notify=notify if environment else ignore,  # several processes hand settings on
-    )
+    node = config.node[learner.name]
+    settings = _settings(config, learner.name, folder, task, notify)
     if isinstance(learner, RemoteLearner):
         most = settings.max_new_tokens, settings.max_total_tokens
         return TinkerEngine(learner.policy, learner.session, *most)
     assert isinstance(learner, Learner)
     if isinstance(policy := learner.policy, ShardedModel):
-        return DistributedEngine(learner.processes, policy, node.engine, settings)
+        picklable = replace(settings, notify=ignore)
+        return DistributedEngine(learner.processes, policy, node.engine, picklable)
     assert not isinstance(node.engine, TextOptions), "a learner writes with weights of its own"
     return node.engine.build(policy, settings)
+
+
+def _settings(
+    config: RunConfig, name: str, folder: Path, task: Task, notify: Callable[[str], None]
+) -> EngineSettings:
+    node = config.node[name]
+    return EngineSettings(
+        max_new_tokens=config.sampling.max_new_tokens,
+        max_total_tokens=config.sampling.max_total_tokens,
+        dtype=node.sampling_dtype,
+        rows=node.sampling_rows,
+        node=name,
+        folder=folder,
+        adapter=node.lora is not None,
+        sampling=config.sampling.drawing,
+        environment=environment_of(task),
+        notify=notify,
+    )

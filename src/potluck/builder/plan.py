@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from msgspec.structs import replace
 from rich.console import Group as Stacked
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -38,6 +39,7 @@ IDS_ONLY_BYTES = {"exact": 2.3, "compact": 2.3, "raw": 5.2}
 VERTICAL_ADVICE = """
 plan = "vertical": a model learns nothing from a group that another one has solved throughout, also
 where it fails itself; plan = "horizontal" compares the completions of all"""
+PEAK = "peak = state (weights, optimiser) + the largest of the three that follow it"
 SPLITS: tuple[Split, ...] = ("train", "validation", "out-of-distribution")
 
 
@@ -83,20 +85,25 @@ def plan_cost(config: AnyRecipe, *, trust_code: bool = False, gpu: str = "") -> 
     absent = absences(config)
     if config.task.code and not trust_code:
         absent[OWN_TASK] = "the problems: what begins them is code, which runs with --trust-code"
-    shapes = {n: planned_shape(node.reads, absent) for n, node in config.learners.items()}
+    known = {n for n, node in config.learners.items() if node.reads not in absent}
+    known |= config.trained_here.keys()
+    shapes = {n: planned_shape(config.node[n].reads, absent) for n in config.learners if n in known}
     place = tuple(config.node), Path("runs") / config.name
     inspection = prepare(plain, *place, trust_code=trust_code, devices=not gpu, absent=absent)
     on_gpu = bool(gpu) or torch.cuda.is_available()
     prompts = inspection.prompts
     memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in config.trained_here}
-    tokens = {n: _tokens_of(config, n, shapes[n], prompts.mean) for n in config.learners}
+    tokens = {n: _tokens_of(config, n, shapes.get(n), prompts.mean) for n in config.learners}
     return CostPlan(inspection, shapes, memory, tokens, on_gpu)
 
 
-def _tokens_of(config: RunConfig, name: str, shape: Shape, mean: float) -> Tokens:
+def _tokens_of(config: RunConfig, name: str, shape: Shape | None, mean: float) -> Tokens:
     """Count tokens: a completion has at most what its limit and a mean prompt leave it."""
     sampling = config.sampling
-    room = min(sampling.max_total_tokens, shape.context or sampling.max_total_tokens) - mean
+    room = (
+        min(sampling.max_total_tokens, (shape and shape.context) or sampling.max_total_tokens)
+        - mean
+    )
     longest = min(sampling.max_new_tokens, room)
     own, every = own_completions(config, name), config.problems_per_round * config.group_size
     written = round(own * longest)
@@ -116,14 +123,14 @@ def check(
     plan = plan_cost(config, trust_code=trust_code, gpu=gpu)
     code = [] if trust_code else code_of(config)
     unseen = [Padding(Text(part), (0, 0, 0, 2)) for part in plan.inspection.unseen]
+    memory: list[RenderableType] = [_memory_table(plan), Text(PEAK)] if plan.memory else []
     return Stacked(
         Text(_headline(config)),
         *map(Text, _data(config, plan)),
         *(Text(f"would run {_place_of(name)}; not without --trust-code") for _, name in code),
         *map(Text, notes_on_reach(config)),
         Text(),
-        _memory_table(plan),
-        Text("peak = state (weights, optimiser) + the largest of the three that follow it"),
+        *memory,
         *map(Text, _device_lines(config, plan, gib=gib, apart=not one_process)),
         Text(),
         _token_table(plan),
@@ -217,7 +224,7 @@ def _money_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
         if isinstance(engine := config.node[name].engine, TinkerOptions):
             prompts = round(each.completions * plan.inspection.prompts.mean)
             read = engine.training_cost(2 * each.read)
-            usd = (engine.budget.cost(prompts, each.written) + read).usd
+            usd = (engine.cost(prompts, each.written) + read).usd
             yield (
                 f"{name}: its server reads {prompts:,} tokens of prompts and writes "
                 f"{each.written:,}, reads {each.read:,} and trains on as many: at most {usd:.4f} "

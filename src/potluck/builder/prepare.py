@@ -123,16 +123,17 @@ def prepare(
 def absences(config: RunConfig) -> dict[str, str]:
     """Name the models and tables that are not at hand, each with a line for the user. Raise
     ModelError for a model whose shape is not even published."""
-    absent = {}
+    absent, here = {}, {node.reads for node in config.trained_here.values()}
     for model in dict.fromkeys(node.reads for node in config.learners.values()):
         if at_hand(model):
             continue
-        if not published_shape(model):
+        if model in here and not published_shape(model):
             raise ModelError(
                 f"cannot load model {model!r}: no such folder is here, and {constants.ENDPOINT} "
                 f"does not answer to look for it there"
             )
-        absent[model] = f"{model}: its shape is from Potluck's own table"
+        what = "its shape is from Potluck's own table" if model in here else "a server has it"
+        absent[model] = f"{model}: {what}"
     for at, table in ((OWN_TASK, config.task), (OTHER_TASK, config.out_of_distribution)):
         if table and (hub := table.hub_name) and not (Path(hub).exists() or hub_answers()):
             name = table.__struct_config__.tag

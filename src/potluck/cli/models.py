@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from potluck.builder.consent import require_consent_to_export
+from potluck.builder.consent import require_consent
 from potluck.cli.base import app, complain, err, out, prepare_process, say, stoppable
 from potluck.cli.options import AllowKeys, Sets, TrustCode, names_of_nodes, run_folders
-from potluck.config import ConfigError
+from potluck.config import ConfigError, load
 from potluck.evaluation.request import EvaluationRequest
 from potluck.files import printable, write_atomically
 from potluck.replay.plan import (
@@ -165,8 +165,9 @@ def export_command(
         from potluck.node.storage import checkpoint as checkpoints
 
         chosen = checkpoints.newest(checkpoints.best(checkpoint) if best else checkpoint)
-        node, place = Path(chosen).absolute().parents[1], checkpoints.served(Path(chosen))
-        require_consent_to_export(place, node, allow_key or ())
+        if checkpoints.served(Path(chosen)):
+            node, run = Path(chosen).absolute().parents[1:3]
+            require_consent(load(run / "recipe.json"), [node.name], run, allow_key or (), False)
         export(chosen, folder, dtype=dtype, name=push or HERE)
     say(f"wrote {folder}")
     if not push:

@@ -29,9 +29,8 @@ from potluck.cli.options import (
 from potluck.cli.training import AT_ONCE, opened, skipped_text, tell_end
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, from_tree, load, read_tree
-from potluck.files import printable
+from potluck.files import JOINED, printable
 from potluck.launch.signals import interrupts
-from potluck.node.storage.folder import JOINED
 from potluck.reports.events import Notice
 from potluck.types import NODE_NAME
 

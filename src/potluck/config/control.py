@@ -50,7 +50,7 @@ def _controls(config: RunConfig, kind: ControlKind) -> list[Control]:
 
 def _by_itself(config: RunConfig, kind: ControlKind, name: str) -> RunConfig:
     node, problems, group = config.node[name], config.problems_per_round, config.group_size
-    members = [each.weight for each in config.node.values() if not each.stranger]
+    members = [each.weight for each in config.members.values()]
     part = 1 / (1 + config.taken) if config.pace == "free" else node.weight / sum(members)
     if kind == "half":
         group = round(group * part)

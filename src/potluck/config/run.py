@@ -301,6 +301,11 @@ class RunConfig(Options, frozen=True, kw_only=True):
         force_setattr(self, "node", MappingProxyType(dict(self.node)))
 
     @property
+    def members(self) -> Mapping[str, NodeConfig]:
+        """The nodes that the plan counts on."""
+        return {name: node for name, node in self.node.items() if not node.stranger}
+
+    @property
     def learners(self) -> Mapping[str, NodeConfig]:
         """The nodes that have a model and learn."""
         return {name: node for name, node in self.node.items() if node.engine.has_weights}
@@ -318,9 +323,8 @@ class RunConfig(Options, frozen=True, kw_only=True):
     @property
     def taken(self) -> float:
         """Number of others' completions for each own one: ``intake``, or what its 0 stands for."""
-        members = sum(not node.stranger for node in self.node.values())
         least = 1 if self.swarm.open else 0  # strangers may come
-        return self.intake or max(least, min(members - 1, MOST_TAKEN))
+        return self.intake or max(least, min(len(self.members) - 1, MOST_TAKEN))
 
     @property
     def sends_logp(self) -> bool:

@@ -64,7 +64,7 @@ def require_valid(run: RunConfig) -> None:
         raise ConfigError(
             f"problems_per_round x group_size is {rows}; a round has at most {2**16} completions"
         )
-    members = sum(not node.stranger for node in run.node.values())
+    members = len(run.members)
     is_shared = run.plan == "horizontal" and run.pace == "together"
     if is_shared and run.group_size < members:
         raise ConfigError(
@@ -104,14 +104,11 @@ def _require_model(run: RunConfig, name: str, node: NodeConfig) -> None:
 
 def _require_trainable(run: RunConfig, name: str, node: NodeConfig) -> None:
     """Refuse what no server can do that trains a node's model."""
-    objective, has_plain_adapter = (
-        run.objective,
-        node.lora == LoraConfig(r=node.lora.r if node.lora else 1),
-    )
+    objective, lora = run.objective, node.lora
     typical = objective.weight == "typicality" and objective.weighs_successes
     refused = {
-        f"[node.{name}] has no table lora: add lora = {{r = 32}}": not node.lora,
-        f"[node.{name}.lora] sets more than r: drop it": node.lora and not has_plain_adapter,
+        f"[node.{name}] has no table lora: add lora = {{r = 32}}": not lora,
+        f"[node.{name}.lora] sets more than r: drop it": lora and lora != LoraConfig(r=lora.r),
         "[objective] updates_per_round is above 1: set it to 1": objective.updates_per_round > 1,
         "[objective] beta is above 0: set it to 0": objective.beta,
         "[objective] weight is 'typicality', which needs entropies: set 'likelihood'": typical,
@@ -121,8 +118,8 @@ def _require_trainable(run: RunConfig, name: str, node: NodeConfig) -> None:
     }
     if why := next((why for why, is_so in refused.items() if is_so), None):
         raise ConfigError(
-            f"{why}, or take another engine than {engine_name(node)!r} for {name!r}, whose server "
-            f"cannot do that (docs/tinker.md)"
+            f"{why}, or take another engine than {engine_name(node)!r} for {name!r}: its server "
+            f"cannot do that"
         )
 
 

@@ -78,8 +78,7 @@ class Target:
     @property
     def members(self) -> tuple[str, ...]:
         """Names of the nodes that the plan counts on."""
-        nodes = self.config.node.items() if self.config else ()
-        return tuple(name for name, node in nodes if not node.stranger)
+        return tuple(self.config.members) if self.config else ()
 
     @property
     def nodes(self) -> int:

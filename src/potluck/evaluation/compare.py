@@ -28,6 +28,7 @@ from potluck.model import LanguageModel, ModelError
 from potluck.model.loading import load_config, load_tokenizer
 from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError
 from potluck.rollout.hf import HFEngine
+from potluck.rollout.options import EngineSettings
 from potluck.tasks import Split, Task, TaskError
 from potluck.tasks.base import environment_of
 from potluck.types import Problem
@@ -144,15 +145,14 @@ def _answered(
     how = settings.config.sampling
     dtype = getattr(torch, request.dtype)
     policy = LanguageModel.load(model, device=request.device, stop=how.stop, stored=dtype)
-    as_trained = HFEngine(
-        policy,
-        max_new_tokens=how.max_new_tokens,
-        max_total_tokens=how.max_total_tokens,
-        dtype=dtype,
-        rows=settings.rows,
+    as_trained = EngineSettings(
+        how.max_new_tokens,
+        how.max_total_tokens,
+        request.dtype,
+        settings.rows,
         environment=environment_of(task),
     )
-    engine = grade.evaluation_engine(as_trained, settings.config)
+    engine = grade.evaluation_engine(HFEngine(policy, as_trained), settings.config)
 
     found = {}
     for split, asked in problems.items():

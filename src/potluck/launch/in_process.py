@@ -25,12 +25,11 @@ from potluck.builder.task import require_trusted
 from potluck.config import AnyRecipe, ConfigError, as_config
 from potluck.exchange import Agreement, Exchange, MemoryHub
 from potluck.exchange.memory import KEPT_ROUNDS
-from potluck.files import one_line
+from potluck.files import JOINED, one_line
 from potluck.launch.nodes import LocalNodes, run_nodes
 from potluck.launch.rounds import RunResult
 from potluck.launch.signals import STOP
 from potluck.node.participant import NodeProgress
-from potluck.node.storage.folder import JOINED
 from potluck.node.storage.record import Record
 from potluck.node.storage.resume import first_round
 from potluck.reports.events import Display, Event, Fanout, Notice, PeerNews, PhaseProgress, Told

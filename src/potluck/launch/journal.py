@@ -33,6 +33,7 @@ from potluck.reports.events import (
     RoundDone,
     Told,
 )
+from potluck.reports.runs import STATUS
 from potluck.reports.status import FolderStatus, PeerLine, StatusLine, author_status
 from potluck.version import __version__
 
@@ -44,7 +45,6 @@ MOST_EVENTS = 5_000
 """Messages that one process writes down."""
 MOST_PEERS = 256
 """Peers in status.json: those that were heard last."""
-STATUS = "status.json"
 
 
 class Journal:

@@ -17,7 +17,7 @@ from potluck.builder.nodes import make_authors, make_learners, make_nodes
 from potluck.builder.prepare import prepare
 from potluck.config import RunConfig, as_tree
 from potluck.exchange import Agreement, Exchange
-from potluck.files import sealed, write_atomically
+from potluck.files import JOINED, sealed, write_atomically
 from potluck.launch.journal import Journal
 from potluck.launch.rounds import LocalRounds, RunResult, Stopped, is_over
 from potluck.launch.signals import interrupts
@@ -25,7 +25,6 @@ from potluck.node.learning.group import ProcessGroup, process_group
 from potluck.node.learning.workers import run_worker
 from potluck.node.participant import NodeProgress
 from potluck.node.storage.folder import (
-    JOINED,
     disk_errors_explained,
     exclusive,
     forget_failed_start,

@@ -120,7 +120,7 @@ class Node(Participant):
         """Read a completion of any author with this node's model."""
         needs_logp = reads_author_logp(self.learner.objective) and self.trusts(completion.author)
         problem = self.task.problem(completion.problem_id)
-        given = completion, problem, self.learner.policy, self.writer.sampling
+        given = completion, problem, self.learner.policy, self.writer.config.sampling
         return read(*given, needs_logp=needs_logp, replays=replays)
 
     def _grade(self, round: int, selected: Selection) -> list[Group]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from potluck.config import SamplingConfig
+from potluck.config import RunConfig
 from potluck.files import derived_seed
 from potluck.model import Reader
 from potluck.rollout.base import (
@@ -32,13 +32,7 @@ class Writer:
     engine: Engine
     task: Task
     policy: Reader
-    sampling: SamplingConfig
-    seed: int
-    """Seed of the run."""
-    rounds: int
-    """Rounds of the run: none beyond them is begun."""
-    sends_logp: bool
-    """False: completions go without log-probabilities, as no learner of the run reads them."""
+    config: RunConfig
     sends_text: bool
     """True: completions go as text too, as some reader may have another tokenizer."""
     _begun: dict[int, tuple[Sequence[Share], OpenWriting]] = field(default_factory=dict, init=False)
@@ -55,10 +49,11 @@ class Writer:
                 completions = self.engine.generate(
                     requests, sampler, author=self.name, progress=progress
                 )
-        if not self.sends_logp:
+        if not self.config.sends_logp:  # no learner of the run reads them
             completions = [replace(c, logp_T=None) for c in completions]
         if self.sends_text:
-            asked, most_bytes = self.task.problem, BYTES_A_TOKEN * self.sampling.max_new_tokens
+            asked = self.task.problem
+            most_bytes = BYTES_A_TOKEN * self.config.sampling.max_new_tokens
             completions = [
                 self.policy.spelled(c, asked(c.problem_id), most_bytes=most_bytes)
                 for c in completions
@@ -69,7 +64,7 @@ class Writer:
 
     def overlaps(self, round: int) -> bool:
         """Return whether the engine can write this round while the weights change."""
-        return round < self.rounds and isinstance(self.engine, Overlapping)
+        return round < self.config.rounds and isinstance(self.engine, Overlapping)
 
     def begin(self, round: int, shares: Sequence[Share]) -> None:
         """Begin to write these shares of a later round with the weights as they are now;
@@ -90,9 +85,9 @@ class Writer:
 
     def _ordered(self, round: int, shares: Sequence[Share]) -> tuple[Requests, RandomSampler]:
         requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
-        seed = derived_seed(f"{self.seed}/{round}/{self.name}/write")
+        seed = derived_seed(f"{self.config.seed}/{round}/{self.name}/write")
         generator = torch.Generator(self.policy.device).manual_seed(seed)
-        return requests, RandomSampler(generator, self.sampling.drawing)
+        return requests, RandomSampler(generator, self.config.sampling.drawing)
 
 
 @contextmanager

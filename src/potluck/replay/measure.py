@@ -131,7 +131,7 @@ def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: in
     seed = derived_seed(f"{node.pace.agenda.seed}/{round}/{node.name}/on-policy/{take}")
     device, size = node.learner.policy.device, node.pace.agenda.group_size
     generator = torch.Generator(device).manual_seed(seed)
-    sampler = RandomSampler(generator, node.writer.sampling.drawing)
+    sampler = RandomSampler(generator, node.writer.config.sampling.drawing)
     problems = [node.task.problem(id) for id in problem_ids]
     requests = [RolloutRequest(problem, size) for problem in problems]
     written = node.writer.engine.generate(requests, sampler, author=node.name, progress=silent)

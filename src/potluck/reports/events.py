@@ -10,7 +10,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, Protocol, TextIO
 
 import msgspec
@@ -152,13 +152,13 @@ class EventLines:
     then stops as after Ctrl-C: an orphaned process must not go on.
     """
 
-    def __init__(self, out: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._out, self._clock = out, clock
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
         self._shown_s: dict[tuple[str, str], float] = {}
 
     def show(self, event: Event) -> None:
         if isinstance(event, PhaseProgress):
-            now_s, key = self._clock(), (event.node, event.phase)
+            now_s, key = time.monotonic(), (event.node, event.phase)
             before_s = self._shown_s.get(key, -PHASE_EVERY_S)
             if event.done < event.total and now_s - before_s < PHASE_EVERY_S:
                 return

@@ -7,7 +7,6 @@ the environment said (``heard``). All that bounds an episode is decided here.
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 
 import numpy as np
 
@@ -58,9 +57,7 @@ class Episodes:
     def __enter__(self) -> "Episodes":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._play.close()
 
     def begin(self, episode: int, problem: Problem, index: int, *, tokens: int, room: int) -> None:

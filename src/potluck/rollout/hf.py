@@ -7,7 +7,7 @@ that a turn costs its own tokens and what the environment said before it.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import count as counted
@@ -15,19 +15,21 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
-from potluck.episode import Environment
 from potluck.model.loading import ModelError
 from potluck.model.policy import LanguageModel
-from potluck.rollout.base import Progress, Requests, Sampler, completion_budget
+from potluck.rollout.base import TICK_S, Progress, Requests, Sampler, completion_budget
 from potluck.rollout.cache import PromptReader, TurnReader
 from potluck.rollout.episodes import Episodes
-from potluck.rollout.playing import Playing
+from potluck.rollout.options import EngineSettings
 from potluck.types import Completion, End, Problem
 
 COMPACT_AT = 0.25
 """Share of the batch that must have ended before the rest is moved together."""
+RESUME_AT = 0.125
+"""Share of the episodes that must have been answered before these rows read on, if others write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +44,12 @@ class _Task:
     token_budget: int
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class HFEngine:
-    """An engine on a LanguageModel that may be trained between two calls: see EngineSettings."""
+    """An engine on a LanguageModel that may be trained between two calls."""
 
     policy: LanguageModel
-    max_new_tokens: int
-    max_total_tokens: int
-    dtype: torch.dtype = torch.float32
-    rows: int = 512
-    environment: Environment | None = None
-    notify: Callable[[str], None] = lambda told: None
+    settings: EngineSettings
     server_mismatch: ClassVar[None] = None
 
     def __post_init__(self) -> None:
@@ -62,19 +59,18 @@ class HFEngine:
                 f"{type(network).__name__} keeps no cache of keys and values, as "
                 f"writing here needs; use a model that does"
             )
-        if self.policy.context:
-            self.max_total_tokens = min(self.max_total_tokens, self.policy.context)
-        if self.environment:
-            TurnReader.require_columns(network, self.max_total_tokens)
+        if self.settings.environment:
+            TurnReader.require_columns(network, self.settings.longest(self.policy.context))
 
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "HFEngine":
-        return replace(self, max_new_tokens=max_new_tokens, max_total_tokens=max_total_tokens)
+        limited = self.settings.with_limits(max_new_tokens, max_total_tokens)
+        return replace(self, settings=limited)
 
     @torch.inference_mode()
     def generate(
         self, requests: Requests, sampler: Sampler, *, author: str, progress: Progress
     ) -> list[Completion]:
-        network = _rounded(self.policy.network.eval(), self.dtype)
+        network = _rounded(self.policy.network.eval(), getattr(torch, self.settings.dtype))
         written: dict[tuple[str, int], Completion] = {}
         total, before = sum(request.count for request in requests), 0
         for tasks in self._batches(requests):
@@ -82,7 +78,7 @@ class HFEngine:
             def ended(count: int, before: int = before) -> None:
                 progress(before + count, total)
 
-            if self.environment:
+            if self.settings.environment:
                 completions = self._play_batch(network, tasks, sampler, author, ended)
             else:
                 completions = self._write_batch(network, tasks, sampler, author, ended)
@@ -91,22 +87,23 @@ class HFEngine:
         del network  # learning wants the memory of a copy
         self.policy.empty_cache()
         asked = [(o.problem.id, index) for o in requests for index in range(o.count)]
-        return [written[each] for each in asked if not self.environment or each in written]
+        return [written[each] for each in asked if each in written or not self.settings.environment]
 
     def _batches(self, requests: Requests) -> Iterator[list[_Task]]:
         """Yield batches of at most ``rows`` completions, prompts of like length together."""
+        longest, most_rows = self.settings.longest(self.policy.context), self.settings.rows
         tasks = []
         for request in requests:
             prompt_P = self.policy.prompt(request.problem)
-            room = completion_budget(prompt_P, request.problem, self.max_total_tokens)
-            budget = min(self.max_new_tokens, room)
-            for first in range(0, request.count, self.rows):
-                count = min(self.rows, request.count - first)
+            room = completion_budget(prompt_P, request.problem, longest)
+            budget = min(self.settings.max_new_tokens, room)
+            for first in range(0, request.count, most_rows):
+                count = min(most_rows, request.count - first)
                 tasks.append(_Task(request.problem, prompt_P, first, count, room, budget))
         tasks.sort(key=lambda task: len(task.prompt_P))
         batch: list[_Task] = []
         for task in tasks:
-            if batch and sum(t.count for t in batch) + task.count > self.rows:
+            if batch and sum(t.count for t in batch) + task.count > most_rows:
                 yield batch
                 batch = []
             batch.append(task)
@@ -168,19 +165,86 @@ class HFEngine:
         author: str,
         ended: Callable[[int], None],
     ) -> list[Completion]:
-        assert self.environment is not None
-        with Episodes(self.policy, self.environment, author) as episodes:
+        settings = self.settings
+        assert settings.environment
+        with Episodes(self.policy, settings.environment, author) as episodes:
             number = counted()
             for task in tasks:
                 for index in range(task.first_index, task.first_index + task.count):
-                    limits = {"tokens": self.max_new_tokens, "room": task.room}
+                    limits = {"tokens": settings.max_new_tokens, "room": task.room}
                     episodes.begin(next(number), task.problem, index, **limits)
             batch = Playing(TurnReader(network, *_prompts(tasks)), episodes, self.policy)
             while batch.live:
                 batch.draw(sampler)
                 ended(batch.over)
                 batch.read()
-            return episodes.take(range(next(number)), self.notify)
+            return episodes.take(range(next(number)), settings.notify)
+
+
+class Playing:
+    """A batch of episodes: a row of the reader for each that is left, in an order that stays.
+
+    Each step draws a token of every turn that is being written, in the order of the rows. Rows that
+    wait for their environment keep their place; once a share of the batch has been answered, these
+    read what was said to them.
+    """
+
+    def __init__(self, reader: TurnReader, episodes: Episodes, policy: LanguageModel) -> None:
+        self._reader, self._episodes, self._policy = reader, episodes, policy
+        self._logits_NV = reader.first()
+        self.live = list(range(len(self._logits_NV)))
+        self.over = 0
+        # Tokens and log-probabilities of the turns that are being written; what others read next.
+        self._turns: dict[int, tuple[list[int], list[float]]] = {i: ([], []) for i in self.live}
+        self._heard: dict[int, np.ndarray] = {}
+
+    def draw(self, sampler: Sampler) -> None:
+        """Draw a token of each turn that is being written; then hear what came for the others."""
+        if at := self._places(self._turns):
+            logits_WV = self._logits_NV[self._index(at), : self._policy.vocabulary]
+            token_W, logp_W = sampler(logits_WV)
+            for place, token, logp in zip(at, token_W.tolist(), logp_W.tolist(), strict=True):
+                episode = self.live[place]
+                tokens, logps = self._turns[episode]
+                tokens.append(token)
+                logps.append(logp)
+                if token in self._policy.stop_ids or len(tokens) == self._episodes.left(episode):
+                    self.over += not self._episodes.wrote(episode, *self._turns.pop(episode))
+        news = self._episodes.heard_in_time()
+        if not (self._turns or self._heard or news):
+            news = self._episodes.heard(TICK_S)
+        self._heard |= {episode: ids for episode, ids in news.items() if ids is not None}
+        self.over += sum(ids is None for ids in news.values())
+
+    def read(self) -> None:
+        """Read the newest token of each turn, and what was said to those that go on."""
+        self._forget()
+        if self._turns:
+            tokens = [self._turns[i][0][-1] if i in self._turns else 0 for i in self.live]
+            reads = [i in self._turns for i in self.live]
+            self._logits_NV = self._reader.step(self._index(tokens), self._index(reads))
+        if self._heard and (not self._turns or len(self._heard) >= RESUME_AT * len(self.live)):
+            at = self._places(self._heard)
+            at_W, ids = self._index(at), [self._heard[self.live[place]] for place in at]
+            self._logits_NV[at_W] = self._reader.read(at_W, ids)
+            self._turns |= {episode: ([], []) for episode in self._heard}
+            self._heard = {}
+
+    def _forget(self) -> None:
+        left = [i for i in self.live if self._episodes.is_open(i)]
+        if left and len(left) <= (1 - COMPACT_AT) * len(self.live):
+            kept_N = self._index(self._places(left))
+            self._reader.keep(kept_N)
+            self._logits_NV = self._logits_NV[kept_N]
+        elif left:
+            return
+        self.live = left
+
+    def _places(self, some: Container[int]) -> list[int]:
+        return [place for place, episode in enumerate(self.live) if episode in some]
+
+    def _index(self, numbers: Sequence[int]) -> Tensor:
+        return torch.tensor(numbers, device=self._policy.device)
 
 
 def _prompts(tasks: Sequence[_Task]) -> tuple[list[np.ndarray], list[int]]:

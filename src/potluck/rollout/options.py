@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from potluck.model.policy import LanguageModel
     from potluck.model.shape import Shape
     from potluck.rollout.base import Engine
-    from potluck.rollout.texts.base import TextEngine, TextSettings
+    from potluck.rollout.texts.base import TextEngine
     from potluck.rollout.vllm.client import Address
 
 BYTES = {"float32": 4, "bfloat16": 2}
@@ -35,23 +34,32 @@ def ignore(told: str) -> None:
 class EngineSettings:
     """Settings that hold for every engine; a node and its run give them."""
 
-    node: str
-    folder: Path
-    """Folder of the run."""
     max_new_tokens: int
     """Longest completion, its stop token included."""
     max_total_tokens: int
     """Longest prompt and completion together; the model's own context, where that is shorter."""
-    dtype: str
+    dtype: str = "float32"
     """Format that the model computes in while it writes, as torch names it."""
-    rows: int
+    rows: int = 512
     """Completions that are written at once, at most."""
+    node: str = ""
+    folder: Path = Path()
+    """Folder of the run."""
     adapter: bool = False
     """The node trains an adapter (LoRA)."""
+    sampling: Sampling = Sampling()  # noqa: RUF009 - it is frozen
+    """How an author without weights is to draw; other engines are handed a sampler."""
     environment: "Environment | None" = None
     """Environment of the task, in which completions are episodes; None: they are single answers."""
     notify: Callable[[str], None] = ignore
     """Function for news that a person may want to know: an environment that fails."""
+
+    def longest(self, context: int | None) -> int:
+        """Count the tokens of a prompt and all behind it, for a model with this ``context``."""
+        return min(self.max_total_tokens, context or self.max_total_tokens)
+
+    def with_limits(self, new: int, total: int) -> "EngineSettings":
+        return replace(self, max_new_tokens=new, max_total_tokens=total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,19 +140,9 @@ class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag=
     several_processes: ClassVar[bool] = True
 
     def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
-        import torch
-
         from potluck.rollout.hf import HFEngine
 
-        return HFEngine(
-            policy,
-            settings.max_new_tokens,
-            settings.max_total_tokens,
-            dtype=getattr(torch, settings.dtype),
-            rows=settings.rows,
-            environment=settings.environment,
-            notify=settings.notify,
-        )
+        return HFEngine(policy, settings)
 
     def bytes_needed(self, writing: Writing) -> int:
         """Take the larger of reading prompts and drawing the last token, and a copy's bytes.
@@ -200,28 +198,14 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
         from potluck.rollout.vllm.playing import PlayingServerEngine
         from potluck.rollout.vllm.weights import WeightSync
 
-        weight_sync = WeightSync(
-            policy,
-            (Path(self.folder) if self.folder else settings.folder) / settings.node / "served",
-            adapter=self.model if settings.adapter else "",
-            sleeps=self.sleeps,
-        )
-        engine: Callable[..., ServerEngine]
-        engine = OverlappingServerEngine if self.overlap else ServerEngine
-        if settings.environment:
-            engine = partial(
-                PlayingServerEngine, environment=settings.environment, notify=settings.notify
+        if settings.environment and self.overlap:
+            raise ConfigError(
+                f"[node.{settings.node}.engine] overlap = true, but what plays in an environment "
+                f"cannot be begun while the node learns; drop it"
             )
-        return engine(
-            policy,
-            self._address(),
-            weight_sync,
-            self.model,
-            max_new_tokens=settings.max_new_tokens,
-            max_total_tokens=settings.max_total_tokens,
-            concurrency=self.concurrency,
-            tolerance=self.tolerance,
-        )
+        kind = OverlappingServerEngine if self.overlap else ServerEngine
+        kind = PlayingServerEngine if settings.environment else kind
+        return kind(policy, self, settings, WeightSync(policy, self, settings))
 
     def bytes_needed(self, writing: Writing) -> int:
         return 0
@@ -251,7 +235,7 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
     def require_ready(self, *, adapter: bool, longest: int) -> None:
         from potluck.rollout.vllm.engine import require_server
 
-        require_server(self._address(), self.model, adapter=adapter, longest=longest)
+        require_server(self.address, self.model, adapter=adapter, longest=longest)
 
     @property
     def sends(self) -> tuple[tuple[str, str], ...]:
@@ -261,7 +245,8 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
     def note(self) -> str:
         return f"writes through {self.url} as {self.model!r}: not asked yet"
 
-    def _address(self) -> "Address":
+    @property
+    def address(self) -> "Address":
         from potluck.rollout.vllm.client import Address
 
         return Address(self.url, self.timeout_s, self.api_key_variable)
@@ -273,7 +258,7 @@ class TextOptions(EngineOptions, frozen=True, kw_only=True):
     has_weights: ClassVar[bool] = False
     uses: ClassVar[frozenset[str] | None] = frozenset({"engine", "weight", "stranger"})
 
-    def open(self, settings: "TextSettings") -> "TextEngine":
+    def open(self, settings: EngineSettings) -> "TextEngine":
         """Build the author; raise RolloutError if its file or its library is not here."""
         raise NotImplementedError
 

@@ -4,12 +4,11 @@ from typing import get_args
 
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
 from potluck.tasks.base import Split, Task, TaskError, TaskOptions
+from potluck.tasks.benchmarks import Gsm8kOptions, Math500Options
 from potluck.tasks.environments.numbered import GameOptions
 from potluck.tasks.games.calculator import CalculatorOptions
 from potluck.tasks.games.maze import MazeOptions
-from potluck.tasks.gsm8k import Gsm8kOptions
 from potluck.tasks.gym import ReasoningGymOptions
-from potluck.tasks.math500 import Math500Options
 from potluck.tasks.table import HubOptions, JsonlOptions
 
 __all__ = ["TASKS", "AnyTask", "Split", "Task", "TaskError", "TaskOptions"]

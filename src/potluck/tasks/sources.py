@@ -57,7 +57,7 @@ def refuse_all(error: TaskError) -> None:
 
 
 def benchmark_rows(
-    path: str, part: str, *, hub_name: str, subset: str | None, files: str, line: str
+    path: str, part: str, *, hub_name: str, subset: str = "", files: str, line: str
 ) -> Iterable[SourceRow]:
     """Read the rows of ``part``.jsonl in the folder ``path``, or of the Hub where it is empty.
 
@@ -66,7 +66,7 @@ def benchmark_rows(
     """
     if not path:
         way_out = f"or download {files} and set task.path to the folder"
-        rows = hub_rows(hub_name, subset, part, empty="task.path is empty", way_out=way_out)
+        rows = hub_rows(hub_name, subset or None, part, empty="task.path is empty", way_out=way_out)
         return _counted(rows, f"{hub_name} {part}", expected=files)
     folder = Path(path).expanduser()
     if not folder.is_dir():
@@ -140,19 +140,18 @@ def hub_rows(
         ) from None
     try:
         reader = type(load_dataset_builder(name, config)).__module__
-        if reader not in (f"{READERS}.{kind}.{kind}" for kind in KINDS):
-            raise TaskError(
-                f"{name} is read by {reader}, which may run what stands in it; expected files of "
-                f"{', '.join(KINDS)}"
-            )
-        rows = list(load_dataset(name, config, split=split))
-    except TaskError:
-        raise
+        is_data = reader in (f"{READERS}.{kind}.{kind}" for kind in KINDS)
+        rows = list(load_dataset(name, config, split=split)) if is_data else []
     except Exception as error:  # what it raises is not documented: httpx, OSError, ValueError ...
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise TaskError(
             f"cannot load {name} from the Hub ({reason}); try later, {way_out}"
         ) from error
+    if not is_data:
+        raise TaskError(
+            f"{name} is read by {reader}, which may run what stands in it; expected files of "
+            f"{', '.join(KINDS)}"
+        )
     return [(f"{name} {split}, row {i}", row) for i, row in enumerate(rows)]
 
 
@@ -167,7 +166,11 @@ def text_of(row: Any, key: str, where: str) -> str:
 
 def printable_text_of(row: Any, key: str, where: str, *, expected: str) -> str:
     """Read the text under ``key``; raise TaskError if it is blank or a terminal obeys it."""
-    text = text_of(row, key, where)
+    return printable(text_of(row, key, where), key, where, expected=expected)
+
+
+def printable(text: str, key: str, where: str, *, expected: str) -> str:
+    """Return the text; raise TaskError if it is blank or a terminal obeys it."""
     if not text.strip():
         raise TaskError(f"{where} has an empty {key!r}; expected {expected}")
     if odd := UNPRINTABLE.search(text):

@@ -15,6 +15,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
+from functools import partial
 from itertools import chain, islice
 from typing import Annotated, Any, Literal
 
@@ -39,7 +40,7 @@ from potluck.tasks.sources import (
     SourceRow,
     own_hub_rows,
     own_rows,
-    printable_text_of,
+    printable,
     refuse_all,
 )
 from potluck.types import Completion, Problem
@@ -107,12 +108,16 @@ class TableOptions(PlayOptions, frozen=True, kw_only=True):
         TaskError if none is; and, as they are read, if one is missing, empty or malformed."""
         raise NotImplementedError
 
-    def _parts(self, train: str, rows: Callable[[str, Split], Iterable[SourceRow]]) -> Parts:
+    def _parts(
+        self, train: str, rows: Callable[[str, Split], Iterable[SourceRow]], missing: str
+    ) -> Parts:
         places: dict[Split, str] = {
             "train": train,
             "validation": self.validation,
             "out-of-distribution": self.out_of_distribution,
         }
+        if not any(places.values()):
+            raise TaskError(missing)
         return {split: rows(place, split) for split, place in places.items() if place}
 
     def make(self) -> Task:
@@ -131,12 +136,9 @@ class JsonlOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", ta
     """Names of the columns of .csv and .tsv files whose first line does not have them."""
 
     def parts(self, refuse: Refuse = refuse_all) -> Parts:
-        parts = self._parts(
-            self.path, lambda file, split: own_rows(file, split, self.columns, refuse)
-        )
-        if not parts:
-            raise TaskError("task.path is empty; expected a file with one JSON object a line")
-        return parts
+        missing = "task.path is empty; expected a file with one JSON object a line"
+        rows = partial(own_rows, columns=self.columns, refuse=refuse)
+        return self._parts(self.path, rows, missing)
 
 
 class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag="hub"):
@@ -150,12 +152,9 @@ class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag=
     """Split to train on; empty: none."""
 
     def parts(self, refuse: Refuse = refuse_all) -> Parts:
-        dataset, subset = self.dataset, self.subset
-        parts = self._parts(self.train, lambda name, _: own_hub_rows(dataset, subset, name))
-        if not parts:
-            wanted = "expected a split of the data set, such as 'train'"
-            raise TaskError(f"task.train is empty; {wanted}")
-        return parts
+        missing = "task.train is empty; expected a split of the data set, such as 'train'"
+        rows = partial(own_hub_rows, self.dataset, self.subset)
+        return self._parts(self.train, lambda name, _: rows(name), missing)
 
     @property
     def hub_name(self) -> str:
@@ -299,11 +298,7 @@ def _filled(template: str, row: Mapping[str, Any], where: str) -> str:
     def part(match: re.Match[str]) -> str:
         if match[0] in ("{{", "}}"):
             return match[0][0]
-        value = _column(row, match[1], where)
-        if (text := _text_of(value)) is None:
-            found = reprlib.repr(value)
-            raise TaskError(f"{where} has {found} as {match[1]!r}; expected a text or a number")
-        return text
+        return _cell(row, match[1], where)
 
     return TEMPLATE.sub(part, template)
 
@@ -318,20 +313,20 @@ def require_template(question: str) -> None:
             )
 
 
-def _text_of(value: Any) -> str | None:
-    """Write a text, or a number as its file has it and without an exponent; None if it is else."""
+def _cell(row: Mapping[str, Any], key: str, where: str) -> str:
+    """Read a text, or a number as its file has it and without an exponent."""
+    value = _column(row, key, where)
     match value:
-        case bool():
-            return None
         case JsonNumber():
             text = value.text
         case float():
             # The Hub's library has made a float of every number of the column.
             text = str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
-        case str() | int():
+        case str() | int() if not isinstance(value, bool):
             return str(value)
         case _:
-            return None
+            found = reprlib.repr(value)
+            raise TaskError(f"{where} has {found} as {key!r}; expected a text or a number")
     if "e" in text.lower() and abs(Decimal(text).adjusted()) < LONGEST_NUMBER:
         return f"{Decimal(text):f}"
     return text
@@ -347,13 +342,13 @@ def _column(row: Mapping[str, Any], key: str, where: str) -> Any:
 def _asked(value: Any, key: str, where: str) -> tuple[str, str]:
     """Read (system prompt, question) from a text or from messages."""
     if isinstance(value, str):
-        return "", _printable(value, key, where)
+        return "", printable(value, key, where, expected="a problem")
     messages = value if isinstance(value, list) else [value]
     if not all(isinstance(m, dict) and isinstance(m.get("content"), str) for m in messages):
         found = reprlib.repr(value)
         raise TaskError(f"{where} has {found} as {key!r}; expected a text, or messages")
     roles = [m.get("role") for m in messages]
-    said = [_printable(m["content"], key, where) for m in messages]
+    said = [printable(m["content"], key, where, expected="a problem") for m in messages]
     if roles not in (["user"], ["system", "user"]):
         raise TaskError(
             f"{where} has messages of {reprlib.repr(roles)} as {key!r}; expected one of 'user', "
@@ -362,15 +357,8 @@ def _asked(value: Any, key: str, where: str) -> tuple[str, str]:
     return (said[0] if len(said) == 2 else ""), said[-1]
 
 
-def _printable(text: str, key: str, where: str) -> str:
-    return printable_text_of({key: text}, key, where, expected="a problem")
-
-
 def _answer(row: Mapping[str, Any], where: str, rules: TableOptions) -> str:
-    value = _column(row, rules.answer, where)
-    if (text := _text_of(value)) is None:
-        found = reprlib.repr(value)
-        raise TaskError(f"{where} has {found} as {rules.answer!r}; expected a text or a number")
+    text = _cell(row, rules.answer, where)
     if rules.answer_after:
         _, mark, text = text.partition(rules.answer_after)
         if not mark:

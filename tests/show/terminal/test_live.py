@@ -6,6 +6,7 @@ from rich.console import Console
 
 from potluck.reports import EvaluationReport
 from potluck.reports.events import Evaluated, Notice, PeerNews, PhaseProgress, RoundDone
+from potluck.show.terminal import live as module
 from potluck.show.terminal.live import LiveDisplay
 from show.terminal.run_folders import HOSTILE, STEERS, report
 
@@ -14,31 +15,35 @@ class Clock:
     def __init__(self):
         self.now_s = 100.0
 
-    def __call__(self):
+    def monotonic(self):
         return self.now_s
 
 
-def display(terminal=False, clock=None, width=80, **changes):
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    monkeypatch.setattr(module, "time", found := Clock())
+    return found
+
+
+def display(terminal=False, width=80, **changes):
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=width, legacy_windows=False)
-    arguments = {"rounds": 40, "clock": clock or Clock(), **changes}
-    return LiveDisplay(console, **arguments), out
+    return LiveDisplay(console, **{"rounds": 40, **changes}), out
 
 
 def without_colours(text):
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
-def lines_of(*events, clock=None, **changes):
+def lines_of(*events, **changes):
     """What the display writes of these events, between which a number of seconds may pass."""
-    clock = clock or Clock()
-    live, out = display(clock=clock, **changes)
-    with live:
+    shown, out = display(**changes)
+    with shown:
         for event in events:
             if isinstance(event, int | float):
-                clock.now_s += event
+                module.time.now_s += event
             else:
-                live.show(event)
+                shown.show(event)
     return out.getvalue().splitlines()
 
 
@@ -122,9 +127,10 @@ def test_without_a_terminal_phases_speak_at_most_once_a_minute_with_the_time_tha
     assert told[-1] == "2 min, about 18 min left  small write 0/9"
 
 
-def test_in_a_terminal_the_bar_of_rounds_says_how_much_time_is_left_until_there_is_none():
-    clock = Clock()
-    live, _ = display(terminal=True, clock=clock, rounds=4)
+def test_in_a_terminal_the_bar_of_rounds_says_how_much_time_is_left_until_there_is_none(
+    clock,
+):
+    live, _ = display(terminal=True, rounds=4)
     said = []
     with live:
         for at in range(4):
@@ -206,9 +212,8 @@ def test_the_bar_of_rounds_begins_where_a_resumed_run_goes_on_and_never_goes_bac
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_hostile_text_is_shown_as_text_wherever_it_stands(terminal):
-    clock = Clock()
-    live, out = display(terminal, clock)
+def test_hostile_text_is_shown_as_text_wherever_it_stands(terminal, clock):
+    live, out = display(terminal)
     with live:
         live.show(PhaseProgress(HOSTILE, HOSTILE, 0, 1))
         clock.now_s += 11

@@ -117,21 +117,24 @@ def test_nothing_can_be_changed(method):
     assert ask("/api/run", token="", method=method)[0] == 405
 
 
-def test_an_address_for_others_needs_a_token():
-    assert choose_token("127.0.0.1", make=False, environment={}) == ""
+def test_an_address_for_others_needs_a_token(monkeypatch):
+    monkeypatch.delenv("POTLUCK_WEB_TOKEN", raising=False)
+    assert choose_token("127.0.0.1", make=False) == ""
     for host in ("0.0.0.0", "::", "192.168.0.7", "node.example"):
         with pytest.raises(WebAddressError, match="--web-token"):
-            choose_token(host, make=False, environment={})
-        assert len(choose_token(host, make=True, environment={})) >= 32
-    made = {choose_token("0.0.0.0", make=True, environment={}) for _ in range(5)}
+            choose_token(host, make=False)
+        assert len(choose_token(host, make=True)) >= 32
+    made = {choose_token("0.0.0.0", make=True) for _ in range(5)}
     assert len(made) == 5
 
 
-def test_a_token_of_the_environment_counts_and_must_not_be_short():
-    assert choose_token("::", make=False, environment={"POTLUCK_WEB_TOKEN": TOKEN}) == TOKEN
+def test_a_token_of_the_environment_counts_and_must_not_be_short(monkeypatch):
+    monkeypatch.setenv("POTLUCK_WEB_TOKEN", TOKEN)
+    assert choose_token("::", make=False) == TOKEN
     for short in ("x", 15 * "x", 20 * "ä"):
+        monkeypatch.setenv("POTLUCK_WEB_TOKEN", short)
         with pytest.raises(WebAddressError, match="POTLUCK_WEB_TOKEN has"):
-            choose_token("::", make=True, environment={"POTLUCK_WEB_TOKEN": short})
+            choose_token("::", make=True)
 
 
 def test_a_token_of_ones_own_works_as_it_is_shown():

@@ -1,6 +1,6 @@
 """The feed of a swarm: what its page shows of what an observer sees."""
 
-import time
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -38,7 +38,7 @@ class Observed:
 
     def __init__(self):
         self.nodes, self.connected, self.now_s = {}, True, 1000.0
-        self.run = SwarmFeed(self, "run", clock=lambda: self.now_s)
+        self.run = SwarmFeed(self, "run")
 
     def seen(self):
         return {name: node(self.now_s) for name, node in self.nodes.items()}
@@ -59,8 +59,10 @@ class Observed:
 
 
 @pytest.fixture
-def observed():
-    return Observed()
+def observed(monkeypatch):
+    made = Observed()
+    monkeypatch.setattr(swarm, "time", SimpleNamespace(time=lambda: made.now_s))
+    return made
 
 
 def test_a_node_is_shown_with_what_it_tells(observed):
@@ -207,8 +209,7 @@ def test_a_pair_has_what_the_learner_told_of_the_author(observed):
 
 
 def test_the_start_has_this_run_alone(observed):
-    observed.nodes, observed.now_s = {"north": seen()}, time.time()
-    feed = SwarmFeed(observed, "run")
+    observed.nodes, feed = {"north": seen()}, observed.run
     (entry,) = feed.start().runs
     assert (entry.run, entry.name, entry.state) == ("", "run", "training")
     assert (entry.done, entry.rounds) == (3, 9)

@@ -6,7 +6,6 @@ Nothing is decided by what it believes.
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -73,11 +72,6 @@ class Observer:
         with self._lock:
             return self._sightings.seen(time.monotonic(), time.time())
 
-    def refused(self) -> dict[str, int]:
-        """Return counts of the messages that were not believed, under whatever name."""
-        with self._lock:
-            return {str(why): count for why, count in self._sightings.refused.items()}
-
     def is_connected(self) -> bool:
         return bool(self._session.info.peers_zid() or self._session.info.routers_zid())
 
@@ -119,8 +113,6 @@ class Sightings:
         most, whole = 2 * VERIFIED_PER_S, replace(ANNOUNCEMENTS, require_sense=_require_offers)
         self._announced = Believed(run, whole, most_per_s=most)
         self._lines = Believed(run, STATUS_LINES)
-        self.refused: Counter[Reason] = Counter()
-        """Messages that were not believed, under whatever name."""
 
     def on_presence(self, name: str, is_live: bool) -> None:
         """Note a hint: it is not signed, so it makes no stranger known."""
@@ -191,7 +183,6 @@ class Sightings:
                     source.forget(gone)
 
     def _refuse(self, name: str, reason: Reason, count: int = 1) -> None:
-        self.refused[reason] += count
         self._peers.refused(name, reason, fault=False, now_s=0.0, count=count)
 
 

@@ -70,28 +70,20 @@ class RemoteLearner(Learning):
         whole = batch.rows_counted, batch.tokens_counted
         loss = loss * share_of(part, whole, self.objective.loss_type, longest=self.longest)
         if not loss.isfinite():
-            raise NonFiniteError(
-                f"{self.name!r}: the loss is {loss.item()}; is it of a weight that "
-                "reads entropies, which no server tells?"
-            )
+            why = "does its weight read entropies, which no server tells?"
+            raise NonFiniteError(f"{self.name!r}: the loss is {loss.item()}; {why}")
         loss.backward()
         assert logp_MT.grad is not None
-        columns = [
-            {
-                "logprobs": logp_T[: len(token_T)],
-                "weights": np.full(len(token_T), 1 / len(token_T)),
-                "advantages": -len(token_T) * slope_T[: len(token_T)],
-            }
-            for token_T, logp_T, slope_T in zip(
-                micro.tokens, logp_MT.detach().numpy(), logp_MT.grad.numpy(), strict=True
-            )
-        ]
-        rows = list(zip(micro.prompts, micro.tokens, strict=True))
-        for _ in range(self.rows - len(rows)):
-            rows.append((micro.prompts[0][:1], micro.tokens[0][:1]))
-            columns.append(
-                {"logprobs": np.zeros(1), "weights": np.ones(1), "advantages": np.zeros(1)}
-            )
+        rows, columns = list(zip(micro.prompts, micro.tokens, strict=True)), []
+        both = zip(logp_MT.detach().numpy(), logp_MT.grad.numpy(), strict=True)
+        for (_, token_T), (logp_T, slope_T) in zip(rows, both, strict=True):
+            n = len(token_T)
+            column = {"logprobs": logp_T[:n], "advantages": -n * slope_T[:n]}
+            columns.append({**column, "weights": np.full(n, 1 / n)})
+        nothing = {"logprobs": np.zeros(1), "advantages": np.zeros(1), "weights": np.ones(1)}
+        lacking = self.rows - len(rows)
+        rows += [(micro.prompts[0][:1], micro.tokens[0][:1])] * lacking
+        columns += [nothing] * lacking
         norm = self.session.step(rows, columns, learning_rate=rate, **self.adam)
         return UpdateReport(1, loss.item(), norm, rate, scored, {})
 
@@ -118,12 +110,5 @@ class RemoteLearner(Learning):
             )
 
     def save(self, folder: Path, round: int, *, card: str) -> None:
-        options, session = self.session.options, self.session
-        served = {
-            **session.save(f"round-{round:06d}"),
-            "url": options.url,
-            "model": session.model,
-            "api_key_variable": options.api_key_variable,
-        }
-        text = json.dumps(served)
+        text = json.dumps(self.session.save(f"round-{round:06d}"))
         checkpoint.write(folder, round, lambda at: (at / SERVED).write_text(text), card=card)

@@ -84,7 +84,7 @@ def model_card(
         method=method,
         task=str(config.task.__struct_config__.tag),
         base=json.dumps(on_hub or f"folder/of/{_last_part(own.model)}"),
-        weights=sum(n.weight for n in config.node.values() if not n.stranger),
+        weights=sum(each.weight for each in config.members.values()),
         measured=(
             ("validation", "validation", "problems"),
             (

@@ -84,14 +84,9 @@ def write(
 
 
 def served(place: Path) -> dict[str, str]:
-    """Read where a server has the weights of a checkpoint: the values of a ``TinkerSession``, and
-    its paths "state" and "weights"; empty: they are here."""
-    try:
-        return dict(json.loads((place / SERVED).read_text()))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError) as error:
-        raise _damaged(place, error) from error
+    """Read where a server has the "state" and the "weights" of a checkpoint; empty: here."""
+    file = place / SERVED
+    return dict(json.loads(file.read_text())) if file.is_file() else {}
 
 
 def keep(folder: Path, newest: int, *, best: bool) -> None:

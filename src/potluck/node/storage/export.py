@@ -65,20 +65,18 @@ def _bring(place: Mapping[str, str], checkpoint: Path, folder: Path) -> None:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    from potluck.rollout.options import ignore
-    from potluck.rollout.texts.books import Books
-    from potluck.rollout.tinker.options import TinkerOptions
+    from potluck.config import load
     from potluck.rollout.tinker.session import TinkerSession
 
-    options = TinkerOptions(url=place["url"], api_key_variable=place["api_key_variable"])
-    books = Books(checkpoint.parents[1], ignore)
-    session = TinkerSession(options, checkpoint.parents[1].name, place["model"], books)
+    home, run = checkpoint.absolute().parents[1:3]
+    node = load(run / "recipe.json").node[home.name]
+    session = TinkerSession.of(node.engine, node.model, home)
     url = session.archive_url(place["weights"])
     with whole_folder(folder) as beside:
         beside.mkdir(parents=True)
         try:
             with (
-                urlopen(url, timeout=options.timeout_s) as answer,
+                urlopen(url, timeout=session.options.timeout_s) as answer,
                 tarfile.open(fileobj=answer, mode="r|*") as archive,
             ):
                 archive.extractall(beside, filter="data")
@@ -90,7 +88,7 @@ def _bring(place: Mapping[str, str], checkpoint: Path, folder: Path) -> None:
                 f"no adapter comes from {place['weights']} ({error}); does the server have it?"
             ) from error
         layers = {name.split(".lora_")[0].rpartition(".")[2] for name in names}
-        told |= {"base_model_name_or_path": place["model"], "target_modules": sorted(layers)}
+        told |= {"base_model_name_or_path": node.model, "target_modules": sorted(layers)}
         file.replace(beside / file.name)
         (beside / "adapter_config.json").write_text(json.dumps(told | {"task_type": "CAUSAL_LM"}))
         shutil.copy(checkpoint / "README.md", beside)

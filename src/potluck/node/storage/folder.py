@@ -13,11 +13,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from potluck.files import LOCAL_SWARM, OF_WRITES, remedy
+from potluck.files import JOINED, LOCAL_SWARM, OF_WRITES, remedy
 from potluck.types import RunFolderError
 
-JOINED = "join.json"
-"""In a node's folder: the recipe that it joined with, its own key and addresses included."""
 ENVIRONMENT = "environment.json"
 """In a run's folder, or in that of a node with a process of its own: how its environment was
 found to be (``tasks/environments/check.py``)."""

@@ -1,16 +1,13 @@
 """The interface of an author without weights, and what its work costs."""
 
-from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from operator import add, sub
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from potluck.episode import Environment
 from potluck.rollout.base import Progress, Requests
-from potluck.types import LONE_SURROGATE, Completion, Sampling
+from potluck.types import LONE_SURROGATE, Completion
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +41,6 @@ class Written:
     """Completions with a text and no tokens, at most as many as were asked for, in the order of the
     requests, then by index from 0 without gaps."""
     cost: Cost = NOTHING
-
-
-@dataclass(frozen=True, slots=True)
-class TextSettings:
-    """Settings that hold for every author without weights; its node and its run give them."""
-
-    node: str
-    folder: Path
-    """Folder of the run."""
-    max_new_tokens: int
-    sampling: Sampling
-    notify: Callable[[str], None]
-    """Function for news that a person may want to know: a budget that is spent."""
-    environment: Environment | None = None
-    """Environment of the task; with one, episodes are written in it."""
 
 
 class TextEngine(Protocol):

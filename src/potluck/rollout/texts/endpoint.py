@@ -11,14 +11,16 @@ import re
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from potluck.files import one_line
 from potluck.rollout.base import RolloutError
 from potluck.rollout.texts.base import can_be_read
+from potluck.rollout.texts.options import OpenAIOptions
 from potluck.rollout.vllm.client import CONNECT_S, SAID_CHARACTERS, Address
 from potluck.types import End, Problem
 
@@ -61,10 +63,11 @@ class Refused(Exception):
 class ChatEndpoint:
     """A served model, and how it is asked."""
 
-    address: Address
-    model: str
-    concurrency: int = 8
-    retries: int = 3
+    options: OpenAIOptions
+
+    @property
+    def address(self) -> Address:
+        return self.options.address
 
     def client(self, limit_bytes: int) -> "AsyncOpenAI":
         """Make a client whose answers are empty where they are longer than ``limit_bytes``.
@@ -107,7 +110,7 @@ class ChatEndpoint:
         """Wait for what ``attempt`` brings, repeat what may pass; raise Unavailable or Refused."""
         try:
             async with asyncio.timeout(self.address.timeout_s):
-                for number in range(self.retries):
+                for number in range(self.options.retries):
                     try:
                         return await attempt()
                     except Unavailable as error:
@@ -146,14 +149,14 @@ class ChatEndpoint:
         if 300 <= status < 400:
             way_out = "redirects are not followed: set url to where it leads"
         return RolloutError(
-            f"{self.address.url} refuses to write as {self.model!r} ({said}); {way_out}"
+            f"{self.address.url} refuses to write as {self.options.model!r} ({said}); {way_out}"
         )
 
     def require_ready(self) -> None:
         """Raise RolloutError unless the endpoint answers now, takes the key and has the model. One
         that it does not list may have a second name, so it is asked for a few tokens."""
-        wait_s = min(self.address.timeout_s, READY_S)
-        patient = replace(self, address=replace(self.address, timeout_s=wait_s))
+        wait_s = min(self.options.timeout_s, READY_S)
+        patient = ChatEndpoint(replace(self.options, timeout_s=wait_s))
         with ThreadPoolExecutor(1) as pool:  # a notebook's thread runs a loop already
             pool.submit(asyncio.run, patient._require_model()).result()
 
@@ -161,9 +164,9 @@ class ChatEndpoint:
         probe: Any = {"messages": [{"role": "user", "content": "1 + 1 ="}], "max_tokens": 16}
         try:
             async with self.client(2**24) as client:
-                if self.model not in await self._listed(client):
+                if self.options.model not in await self._listed(client):
                     create = client.chat.completions.with_raw_response.create
-                    await self.ask(lambda: self.body(create(model=self.model, **probe)))
+                    await self.ask(lambda: self.body(create(model=self.options.model, **probe)))
         except Unavailable as error:
             raise RolloutError(
                 f"{self.address.url} does not answer ({error}); is it running, and is "

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from potluck.episode import (
-    Environment,
     EnvironmentFailed,
     Play,
     Step,
@@ -40,14 +39,6 @@ TOKENS_OF_TOOLS = 600
 POLL_S = 0.01
 
 
-class EpisodeEngine(OpenAIEngine):
-    """An author that plays in an environment."""
-
-    def _round(self, requests: Requests, seed: int) -> "EpisodeRound":
-        assert self.settings.environment
-        return EpisodeRound(self, requests, seed, self.settings.environment)
-
-
 @dataclass(slots=True)
 class Conversation:
     """An episode that is being written."""
@@ -67,12 +58,12 @@ class EpisodeRound(TextRound):
 
     one_by_one = True
 
-    def __init__(
-        self, engine: OpenAIEngine, requests: Requests, seed: int, environment: Environment
-    ) -> None:
+    def __init__(self, engine: OpenAIEngine, requests: Requests, seed: int) -> None:
         super().__init__(engine, requests, seed)
-        self._environment, self._longest = environment, engine.settings.max_new_tokens
-        self._open = asyncio.Semaphore(engine.endpoint.concurrency)
+        assert engine.settings.environment
+        self._environment = engine.settings.environment
+        self._longest = engine.settings.max_new_tokens
+        self._open = asyncio.Semaphore(engine.options.concurrency)
         self._talks: dict[ChatRequest, Conversation] = {}
         self._answers: dict[int, Step | EnvironmentFailed] = {}
         self._play: Play

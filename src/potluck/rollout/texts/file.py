@@ -18,7 +18,8 @@ import msgspec
 from potluck.episode import EnvironmentFailed, Turn, digest_of, text_of, turns_in
 from potluck.files import derived_seed
 from potluck.rollout.base import Progress, Requests, RolloutError
-from potluck.rollout.texts.base import NO_TOKENS, TextSettings, Written, can_be_read
+from potluck.rollout.options import EngineSettings
+from potluck.rollout.texts.base import NO_TOKENS, Written, can_be_read
 from potluck.rollout.texts.messages import turn_in
 from potluck.types import Completion, End, Problem
 
@@ -80,7 +81,7 @@ class FileEngine:
     """An author that gives the solutions of a file; others in other rounds, where a problem has
     more of them than are asked for. Episodes are played here, for their ends and digests."""
 
-    def __init__(self, file: SolutionFile, settings: TextSettings) -> None:
+    def __init__(self, file: SolutionFile, settings: EngineSettings) -> None:
         self.file, self._settings = file, settings
         self._told: set[str] = set()
         if (file.kinds == {TURNS}) != bool(settings.environment) or len(file.kinds) > 1:

@@ -7,12 +7,13 @@ main thread, and only a loop can break off what is under way.
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from potluck.files import derived_seed
 from potluck.rollout.base import TICK_S, Progress, Requests
-from potluck.rollout.texts.base import BYTES_A_TOKEN, NO_TOKENS, Cost, TextSettings, Written
+from potluck.rollout.options import EngineSettings
+from potluck.rollout.texts.base import BYTES_A_TOKEN, NO_TOKENS, Cost, Written
 from potluck.rollout.texts.books import Booking, Books, Choices
 from potluck.rollout.texts.endpoint import (
     ChatEndpoint,
@@ -23,6 +24,7 @@ from potluck.rollout.texts.endpoint import (
     Unavailable,
     read_answer,
 )
+from potluck.rollout.texts.options import OpenAIOptions
 from potluck.types import Completion, End
 
 if TYPE_CHECKING:
@@ -34,30 +36,14 @@ BYTES_AROUND, BYTES_A_BYTE = 2**16, 12
 """Longest answer: JSON escapes a byte as 6, and a text may come with its hidden reasoning."""
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Limits of what is spent, and prices, as ``OpenAIOptions`` has them."""
-
-    tokens: int = 0
-    usd: float = 0.0
-    usd_per_million_prompt: float = 0.0
-    usd_per_million_completion: float = 0.0
-
-    def cost(self, prompt_tokens: int, completion_tokens: int) -> Cost:
-        usd = prompt_tokens * self.usd_per_million_prompt
-        usd += completion_tokens * self.usd_per_million_completion
-        return Cost(1, prompt_tokens, completion_tokens, usd / 1e6)
-
-    def is_spent(self, cost: Cost) -> bool:
-        tokens = cost.prompt_tokens + cost.completion_tokens
-        return 0 < self.tokens <= tokens or 0 < self.usd <= round(cost.usd, 9)  # sums are rounded
-
-
 class OpenAIEngine:
     """An author that asks a served model, until its budget is spent."""
 
-    def __init__(self, endpoint: ChatEndpoint, budget: Budget, settings: TextSettings) -> None:
-        self.endpoint, self.budget, self.settings = endpoint, budget, settings
+    def __init__(
+        self, options: OpenAIOptions, settings: EngineSettings, kind: "type[TextRound]"
+    ) -> None:
+        self.endpoint, self.options, self.settings = ChatEndpoint(options), options, settings
+        self._round = kind
         self.books = Books(settings.folder / settings.node, settings.notify)
         self.dialect, self.has_written = Dialect(), False
         self._told: set[str] = set()
@@ -67,7 +53,7 @@ class OpenAIEngine:
         total = sum(request.count for request in requests)
         if not requests:
             return Written(())
-        before, work = self.books.spent, self._round(requests, seed)
+        before, work = self.books.spent, self._round(self, requests, seed)
         try:
             self._ask_all(work, progress, total)
         except BaseException:
@@ -81,9 +67,6 @@ class OpenAIEngine:
         self._tell(work)
         return Written(tuple(work.completions(author)), self.books.spent - before)
 
-    def _round(self, requests: Requests, seed: int) -> "TextRound":
-        return TextRound(self, requests, seed)
-
     def _ask_all(self, work: "TextRound", progress: Progress, total: int) -> None:
         with ThreadPoolExecutor(1) as pool:
             asking = pool.submit(asyncio.run, work.ask_all())
@@ -95,7 +78,7 @@ class OpenAIEngine:
             asking.result()
 
     def _tell(self, work: "TextRound") -> None:
-        url, model = self.endpoint.address.url, self.endpoint.model
+        url, model = self.options.url, self.options.model
         if work.trouble:
             news = f"{url} does not write now ({work.trouble}); it is asked again in the next round"
             self._tell_once("trouble", news)
@@ -103,7 +86,7 @@ class OpenAIEngine:
             self._told.discard("trouble")
         if work.refused:
             self._tell_once("refused", f"{url} does not answer some questions ({work.refused[0]})")
-        if self.budget.is_spent(spent := self.books.spent):
+        if self.options.is_spent(spent := self.books.spent):
             self._tell_once(
                 "budget",
                 f"the budget of {self.settings.node!r} is spent ({spent.prompt_tokens} tokens of "
@@ -131,7 +114,7 @@ class TextRound:
     def __init__(self, engine: OpenAIEngine, requests: Requests, seed: int) -> None:
         self.engine, self.requests, self.seed = engine, requests, seed
         self.ended, self.count, self.under_way = threading.Event(), 0, Cost()
-        self.slots = asyncio.Semaphore(engine.endpoint.concurrency)
+        self.slots = asyncio.Semaphore(engine.options.concurrency)
         self.kept = engine.books.begin(seed)  # answers that came before a crash
         self.texts: dict[ChatRequest, list[tuple[str, End]]] = {}
         self.trouble = ""
@@ -198,13 +181,13 @@ class TextRound:
     async def _send(self, client: "AsyncOpenAI", ask: ChatRequest, body: dict[str, Any]) -> bytes:
         """Send one request, with its cost booked before."""
         engine, most = self.engine, self._most(ask)
-        if self.trouble or engine.budget.is_spent(engine.books.spent - self.under_way):
+        if self.trouble or engine.options.is_spent(engine.books.spent - self.under_way):
             raise Unavailable("", may_cost=False)
         engine.books.add(Booking(most))
         self.under_way += most
         try:
             create = client.chat.completions.with_raw_response.create
-            return await engine.endpoint.body(create(model=engine.endpoint.model, **body))
+            return await engine.endpoint.body(create(model=engine.options.model, **body))
         except (Unavailable, Refused) as error:
             if isinstance(error, Refused) or not error.may_cost:
                 engine.books.add(Booking(Cost(1) - most))
@@ -228,8 +211,8 @@ class TextRound:
 
     def _digest(self, ask: ChatRequest) -> str:
         """Digest all that is asked, and of which model, whatever it turns out to take of it."""
-        endpoint, id = self.engine.endpoint, self.requests[ask.place].problem.id
-        asked = (endpoint.address.url, endpoint.model, id, ask, self._body(ask, Dialect()))
+        options, id = self.engine.options, self.requests[ask.place].problem.id
+        asked = (options.url, options.model, id, ask, self._body(ask, Dialect()))
         return f"{self.seed}/{derived_seed(repr(asked))}"
 
     def _read(self, ask: ChatRequest, raw: bytes) -> list[ChatRequest]:
@@ -240,7 +223,7 @@ class TextRound:
             return []
         choices = [self._choice(choice) for choice in answer.choices[: ask.count]]
         usage, most = answer.usage, self._most(ask)
-        told = usage and engine.budget.cost(usage.prompt_tokens, usage.completion_tokens)
+        told = usage and engine.options.cost(usage.prompt_tokens, usage.completion_tokens)
         engine.books.add(Booking(told - most if told else Cost(), self._digest(ask), choices))
         return self._take(ask, choices)
 
@@ -260,7 +243,7 @@ class TextRound:
     def _most(self, ask: ChatRequest) -> Cost:
         """Bound the cost of a request by the longest prompt and the longest completions."""
         most = ask.count * int(self._sampling(ask)["max_tokens"])
-        return replace(self.engine.budget.cost(self._most_prompt(ask), most), booked=1)
+        return replace(self.engine.options.cost(self._most_prompt(ask), most), booked=1)
 
     def _most_prompt(self, ask: ChatRequest) -> int:
         """Bound the tokens of a prompt: one for each byte of the question, and those that a server

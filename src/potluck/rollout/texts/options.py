@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from msgspec import Meta
 
 from potluck.fields import Amount, ConfigError, Count, Positive
-from potluck.rollout.options import URL, EngineOptions, TextOptions
+from potluck.rollout.options import URL, EngineOptions, EngineSettings, TextOptions
 from potluck.types import Problem, Sampling
 
 if TYPE_CHECKING:
-    from potluck.rollout.texts.base import TextEngine, TextSettings
-    from potluck.rollout.texts.endpoint import ChatEndpoint
+    from potluck.rollout.texts.base import Cost, TextEngine
     from potluck.rollout.texts.file import SolutionFile
-    from potluck.rollout.texts.openai import Budget
     from potluck.rollout.vllm.client import Address
 
 OF_LIBRARY = ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
@@ -45,16 +43,19 @@ class PaidOptions(EngineOptions, frozen=True, kw_only=True):
     of_library: ClassVar[tuple[str, ...]] = ()
     """Variables whose values the client library sends to any url, where they are set."""
 
-    @property
-    def budget(self) -> "Budget":
-        from potluck.rollout.texts.openai import Budget
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> "Cost":
+        """Count one request at these prices."""
+        from potluck.rollout.texts.base import Cost
 
-        return Budget(
-            self.budget_tokens,
-            self.budget_usd,
-            self.usd_per_million_prompt,
-            self.usd_per_million_completion,
-        )
+        usd = prompt_tokens * self.usd_per_million_prompt
+        usd += completion_tokens * self.usd_per_million_completion
+        return Cost(1, prompt_tokens, completion_tokens, usd / 1e6)
+
+    def is_spent(self, cost: "Cost") -> bool:
+        """Tell whether a limit is reached."""
+        tokens = cost.prompt_tokens + cost.completion_tokens
+        # Sums are rounded.
+        return 0 < self.budget_tokens <= tokens or 0 < self.budget_usd <= round(cost.usd, 9)
 
     def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
         if not (URL.fullmatch(self.url) and self.url.isascii()):
@@ -71,6 +72,7 @@ class PaidOptions(EngineOptions, frozen=True, kw_only=True):
         sent = [*own, *(variable for variable in self.of_library if variable in os.environ)]
         return tuple((variable, self.url) for variable in dict.fromkeys(sent))
 
+    @property
     def address(self) -> "Address":
         from potluck.rollout.vllm.client import Address
 
@@ -95,17 +97,16 @@ class OpenAIOptions(
 
     of_library: ClassVar[tuple[str, ...]] = OF_LIBRARY
 
-    def open(self, settings: "TextSettings") -> "TextEngine":
-        from potluck.rollout.texts.openai import OpenAIEngine
+    def open(self, settings: EngineSettings) -> "TextEngine":
+        from potluck.rollout.texts.episodes import EpisodeRound
+        from potluck.rollout.texts.openai import OpenAIEngine, TextRound
 
-        if settings.environment:
-            from potluck.rollout.texts.episodes import EpisodeEngine
-
-            return EpisodeEngine(self._endpoint(), self.budget, settings)
-        return OpenAIEngine(self._endpoint(), self.budget, settings)
+        return OpenAIEngine(self, settings, EpisodeRound if settings.environment else TextRound)
 
     def require_ready(self, *, adapter: bool, longest: int) -> None:
-        self._endpoint().require_ready()
+        from potluck.rollout.texts.endpoint import ChatEndpoint
+
+        ChatEndpoint(self).require_ready()
 
     @property
     def title(self) -> str:
@@ -114,11 +115,6 @@ class OpenAIOptions(
     @property
     def note(self) -> str:
         return f"writes through {self.url} as {self.model!r}: not asked yet"
-
-    def _endpoint(self) -> "ChatEndpoint":
-        from potluck.rollout.texts.endpoint import ChatEndpoint
-
-        return ChatEndpoint(self.address(), self.model, self.concurrency, self.retries)
 
 
 class FileOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", tag="file"):
@@ -133,7 +129,7 @@ class FileOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", tag=
 
     may_change: ClassVar[bool] = True  # the file may lie elsewhere now
 
-    def open(self, settings: "TextSettings") -> "TextEngine":
+    def open(self, settings: EngineSettings) -> "TextEngine":
         from potluck.rollout.texts.file import FileEngine
 
         return FileEngine(self.read(), settings)

@@ -1,7 +1,8 @@
 """The table [node.NAME.engine] of a model behind the Tinker API; see docs/tinker.md."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
+
+from msgspec.structs import replace
 
 from potluck.fields import ConfigError, Positive
 from potluck.rollout.texts.options import PaidOptions, Price
@@ -47,7 +48,7 @@ class TinkerOptions(PaidOptions, frozen=True, kw_only=True, tag_field="name", ta
     def training_cost(self, tokens: int) -> "Cost":
         """Bound the cost of tokens that are scored, which may be billed either way, or learned."""
         dearer = max(self.usd_per_million_train, self.usd_per_million_prompt)
-        return replace(self.budget, usd_per_million_prompt=dearer).cost(tokens, 0)
+        return replace(self, usd_per_million_prompt=dearer).cost(tokens, 0)
 
     @property
     def note(self) -> str:

@@ -11,6 +11,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from time import monotonic
 from typing import Any
@@ -21,6 +22,7 @@ import numpy as np
 
 from potluck.files import one_line
 from potluck.rollout.base import TICK_S, RolloutError
+from potluck.rollout.options import EngineOptions, ignore
 from potluck.rollout.texts.base import NOTHING, Cost
 from potluck.rollout.texts.books import Booking, Books
 from potluck.rollout.texts.endpoint import READY_S
@@ -28,16 +30,14 @@ from potluck.rollout.tinker.options import TinkerOptions
 
 INSTALL = "pip install 'potluck[tinker]'"
 WAYS_OUT = {
-    "proto": f"server and client library do not understand each other: {INSTALL} has one that "
-    f"was tried (docs/tinker.md)",
+    "proto": f"server and client library do not understand each other: {INSTALL} has a tried one",
     "tml-": "the variable that api_key_variable names holds no key of this kind",
     "authentication": "name the variable that holds its key in api_key_variable",
     "permission": "may this key use this model, and is it in api_key_variable?",
-    "adapters": "all are in use, and a client that was killed keeps its own for five minutes: "
-    "wait, or let the server have more",
+    "adapters": "a client that was killed keeps its own for five minutes: wait, or allow more",
     "rank": "lower r in the node's table lora",
     "notfound": "is url complete, and does the server still have what is asked for?",
-    "unprocessable": "the server does not take this request: its version may not know the loss",
+    "unprocessable": "its version may not know the loss",
 }
 """What to do, by a word in an error's type or text."""
 PROBE_RATE = 1e-3
@@ -55,9 +55,7 @@ def library() -> Any:
     try:
         import tinker
     except ImportError as error:
-        raise RolloutError(
-            f"engine 'tinker' needs the library tinker ({error}); {INSTALL}"
-        ) from error
+        raise RolloutError(f"engine 'tinker' needs its library ({error}); {INSTALL}") from error
     return tinker
 
 
@@ -71,9 +69,15 @@ class TinkerSession:
     """Name of the model on the server."""
     books: Books
 
+    @classmethod
+    def of(cls, options: EngineOptions, model: str, folder: Path) -> "TinkerSession":
+        """Begin one of the node with this folder."""
+        assert isinstance(options, TinkerOptions)
+        return cls(options, folder.name, model, Books(folder, ignore))
+
     def __post_init__(self) -> None:
         """Connect; raise RolloutError unless the server has the model."""
-        tinker, key = library(), self.options.address().key()
+        tinker, key = library(), self.options.address.key()
         self._types, self._is_probed = tinker.types, False
         self._sampler: Any = None
         client = partial(tinker.ServiceClient, base_url=self.options.url)
@@ -105,7 +109,7 @@ class TinkerSession:
                 "a new sampler", self._client.save_weights_and_get_sampling_client
             )
         # Whether a prompt is paid once, or for each completion, is not known.
-        most = self.options.budget.cost(count * len(prompt_P), count * params["max_tokens"])
+        most = self.options.cost(count * len(prompt_P), count * params["max_tokens"])
         prompt = self._types.ModelInput.from_ints(prompt_P.tolist())
         ask = partial(self._sampler.sample, prompt, count, self._types.SamplingParams(**params))
         return most, self._begin(ask, most)
@@ -115,7 +119,7 @@ class TinkerSession:
         most, future = asked
         sequences: Sequence[Any] = self._end("sampling", future, tick).sequences
         tokens = sum(len(each.tokens) for each in sequences)
-        self._book(most, self.options.budget.cost(most.prompt_tokens, tokens))
+        self._book(most, self.options.cost(most.prompt_tokens, tokens))
         return sequences
 
     def logp(self, rows: Sequence[Pair], tick: Tick = lambda: None) -> list[Any]:
@@ -144,11 +148,11 @@ class TinkerSession:
 
     def save(self, name: str) -> dict[str, str]:
         """Keep the state, and the weights for export, on the server; return where."""
-        saves = {"state": self._client.save_state, "weights": self._client.save_weights_for_sampler}
-        return {
-            what: self.call(f"saving {name!r}", partial(save, name)).path
-            for what, save in saves.items()
-        }
+        saves = self._client.save_state, self._client.save_weights_for_sampler
+        state, weights = (self.call(f"saving {name!r}", partial(s, name)).path for s in saves)
+        if (kind := "/sampler_weights/") not in weights:  # as SkyRL has it, and no client takes
+            weights = kind.join(weights.rsplit("/", 1))
+        return {"state": state, "weights": weights}
 
     def archive_url(self, path: str) -> str:
         """Find the address from which saved weights can be downloaded."""
@@ -208,7 +212,7 @@ class TinkerSession:
         """Begin a call in a thread that the process does not wait for; book the most that it can
         cost. Raise RolloutError if the budget is spent."""
         if most.requests:
-            if self.options.budget.is_spent(spent := self.books.spent):
+            if self.options.is_spent(spent := self.books.spent):
                 raise RolloutError(
                     f"the budget of {self.node!r} is spent ({spent.prompt_tokens} tokens read, "
                     f"{spent.completion_tokens} written, {spent.usd:.2f} USD): to go on, raise it "

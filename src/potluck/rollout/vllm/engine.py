@@ -35,6 +35,7 @@ from potluck.rollout.base import (
     Sampler,
     completion_budget,
 )
+from potluck.rollout.options import EngineSettings, VllmOptions
 from potluck.rollout.vllm.client import FIRST_PAUSE_S, Address, Client, Disconnected
 from potluck.rollout.vllm.response import ServerRequest, read_response, require_ours
 from potluck.rollout.vllm.weights import WeightSync, as_it_was, trained_copy
@@ -43,24 +44,20 @@ from potluck.types import Completion
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ServerEngine:
-    """An engine on a copy of a LanguageModel that a server has: see ``WeightSync``, for the limits
-    EngineSettings, for the rest VllmOptions."""
+    """An engine on a copy of a LanguageModel that a server has."""
 
     policy: LanguageModel
-    address: Address
+    options: VllmOptions
+    settings: EngineSettings
     weight_sync: WeightSync
-    model: str
-    max_new_tokens: int
-    max_total_tokens: int
-    concurrency: int
-    tolerance: float
 
     @property
     def server_mismatch(self) -> float | None:
         return self.weight_sync.apart
 
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "ServerEngine":
-        return replace(self, max_new_tokens=max_new_tokens, max_total_tokens=max_total_tokens)
+        limited = self.settings.with_limits(max_new_tokens, max_total_tokens)
+        return replace(self, settings=limited)
 
     def generate(
         self, requests: Requests, sampler: Sampler, *, author: str, progress: Progress
@@ -78,20 +75,15 @@ class ServerEngine:
         """Begin to write with the weights of now, which do not change before it is collected."""
         return ServerWriting(self, server_requests, sampler, author, {})
 
-    @property
-    def longest(self) -> int:
-        """Most tokens of a prompt and all behind it."""
-        return min(self.max_total_tokens, self.policy.context or self.max_total_tokens)
-
     def _requests(self, requests: Requests, sampler: Sampler) -> list[ServerRequest]:
         sampling, seed = sampling_of(sampler), _seed(sampler)
-        server_requests = []
+        longest, server_requests = self.settings.longest(self.policy.context), []
         for place, request in enumerate(requests):
             prompt_P = self.policy.prompt(request.problem)
-            room = completion_budget(prompt_P, request.problem, self.longest)
-            budget = min(room, self.max_new_tokens)
+            room = completion_budget(prompt_P, request.problem, longest)
+            budget = min(room, self.settings.max_new_tokens)
             body = {
-                "model": self.model,
+                "model": self.options.model,
                 "prompt": prompt_P.tolist(),
                 "n": request.count,
                 "max_tokens": budget,
@@ -147,7 +139,7 @@ class ServerWriting:
         self._engine, self._requests, self._kept = engine, requests, kept
         self._sampler, self._author = sampler, author
         self.ends = 0, len(requests) - 1
-        self._weight_sync, self._client = engine.weight_sync, Client(engine.address)
+        self._weight_sync, self._client = engine.weight_sync, Client(engine.options.address)
         self._place = self._weight_sync.snapshot()
         self._arrived: Queue[tuple[int, list[Completion], list[Check]] | BaseException | None]
         self._arrived = Queue()
@@ -178,8 +170,12 @@ class ServerWriting:
                     done += self._requests[place].count
                     unchecked += checks
                 if not arrived or not self._kept:  # a wrong server is to stop at once
-                    with as_it_was(self._engine.policy.network, self._kept):
-                        gaps += [self._gap(*check) for check in unchecked]
+                    policy, options = self._engine.policy, self._engine.options
+                    with as_it_was(policy.network, self._kept):
+                        gaps += [
+                            require_ours(policy, self._sampler, request.prompt_P, written, options)
+                            for request, written in unchecked
+                        ]
                     unchecked = []
                 if not arrived:
                     break
@@ -187,13 +183,6 @@ class ServerWriting:
             self.abandon()
         self._weight_sync.apart = float(np.concatenate(gaps).mean())
         return [completion for answer in answers for completion in answer]
-
-    def _gap(self, request: ServerRequest, written: Sequence[Completion]) -> np.ndarray:
-        policy, tolerance = self._engine.policy, self._engine.tolerance
-        url = self._engine.address.url
-        return require_ours(
-            policy, self._sampler, request.prompt_P, written, tolerance=tolerance, server=url
-        )
 
     def abandon(self) -> None:
         self._client.close()
@@ -246,7 +235,7 @@ class ServerWriting:
 
     @contextmanager
     def _pool(self) -> Iterator[ThreadPoolExecutor]:
-        pool = ThreadPoolExecutor(self._engine.concurrency)
+        pool = ThreadPoolExecutor(self._engine.options.concurrency)
         try:
             yield pool
         except BaseException:

@@ -4,13 +4,11 @@ The prompt of a turn is all that was read and sampled before it, so the server h
 One thread hears the environment; requests have threads of their own.
 """
 
-from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from potluck.episode import Environment
 from potluck.files import derived_seed
 from potluck.rollout.base import Sampler
 from potluck.rollout.episodes import POLL_S, Episodes
@@ -20,12 +18,8 @@ from potluck.rollout.vllm.response import ServerRequest
 from potluck.types import Completion
 
 
-@dataclass(frozen=True, eq=False, slots=True)
 class PlayingServerEngine(ServerEngine):
     """An engine whose completions are episodes."""
-
-    environment: Environment
-    notify: Callable[[str], None]
 
     def writing(
         self, server_requests: list[ServerRequest], sampler: Sampler, author: str
@@ -36,18 +30,18 @@ class PlayingServerEngine(ServerEngine):
 class ServerPlaying(ServerWriting):
     """Episodes of a list of requests. One whose connection breaks asks for its turn anew."""
 
-    _engine: PlayingServerEngine
     _episodes: Episodes
 
     def _write(self) -> None:
-        engine = self._engine
+        engine, settings = self._engine, self._engine.settings
+        assert settings.environment
         self._chains: list[tuple[int, list[tuple[ServerRequest, Completion]]]] = []
         self._next: dict[int, ServerRequest] = {}
-        with Episodes(engine.policy, engine.environment, self._author) as self._episodes:
+        with Episodes(engine.policy, settings.environment, self._author) as self._episodes:
             for place, request in enumerate(self._requests):
-                room = engine.longest - len(request.prompt_P)
+                room = settings.longest(engine.policy.context) - len(request.prompt_P)
                 for index in range(request.count):
-                    limits = {"tokens": engine.max_new_tokens, "room": room}
+                    limits = {"tokens": settings.max_new_tokens, "room": room}
                     self._episodes.begin(len(self._chains), request.problem, index, **limits)
                     self._chains.append((place, []))
                     self._ask_next(len(self._chains) - 1, request.prompt_P)
@@ -97,8 +91,9 @@ class ServerPlaying(ServerWriting):
         of_place = [at for at, (its, _) in enumerate(self._chains) if its == place]
         if any(self._episodes.is_open(at) for at in of_place):
             return
-        del waiting[place]
-        written = self._episodes.take(of_place, self._engine.notify)
+        if waiting.pop(place, None) is None:  # its last two episodes ended at one look
+            return
+        written = self._episodes.take(of_place, self._engine.settings.notify)
         checked = of_place if again else of_place[:1] if place in self.ends else []
         chains = [self._chains[at][1] for at in checked]
         turns = [turn for chain in chains for turn in (chain[0], chain[-1])]

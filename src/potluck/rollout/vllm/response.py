@@ -12,6 +12,7 @@ import torch
 
 from potluck.model.policy import LanguageModel
 from potluck.rollout.base import RandomSampler, RolloutError, Sampler
+from potluck.rollout.options import VllmOptions
 from potluck.rollout.vllm.client import Client
 from potluck.types import Completion, End, Problem
 
@@ -134,15 +135,13 @@ def require_ours(
     sampler: Sampler,
     prompt_P: np.ndarray,
     completions: Sequence[Completion],
-    *,
-    tolerance: float,
-    server: str,
+    options: VllmOptions,
 ) -> np.ndarray:
     """Compute gap_X: |ln p of the server - ln p of ``policy``| of X tokens of some completions of
     one request, nats.
 
-    Raise RolloutError if the mean is above ``tolerance``, or the server tells the numbers of the
-    other ``--logprobs-mode``, which may be nearer than that. If its noise has a Laplace
+    Raise RolloutError if the mean is above the options' tolerance, or the server tells the numbers
+    of the other ``--logprobs-mode``, which may be nearer than that. If its noise has a Laplace
     distribution of any scale, the other ones explain what it tells better by
 
         X ln(mean |told - owed| / mean |told - other|)   nats.
@@ -152,6 +151,7 @@ def require_ours(
         for c in completions[:CHECKED_ROWS]
         if c.logp_T is not None
     ]
+    server, tolerance = options.url, options.tolerance
     told_X = np.concatenate([c.logp_T for c in rows if c.logp_T is not None])
     temperature = sampler.sampling.temperature if isinstance(sampler, RandomSampler) else 1.0
     policy.network.eval()

@@ -19,6 +19,7 @@ from potluck.files import whole_folder
 from potluck.model.loading import weights_digest
 from potluck.model.policy import LanguageModel
 from potluck.rollout.base import RolloutError
+from potluck.rollout.options import EngineSettings, VllmOptions
 from potluck.rollout.vllm.client import Client
 
 VERSION = re.compile(r"[0-9a-f]{24}(\.part)?")
@@ -31,13 +32,15 @@ class WeightSync:
     it has thrown its weights away."""
 
     def __init__(
-        self, policy: LanguageModel, folder: Path, *, adapter: str = "", sleeps: bool = False
+        self, policy: LanguageModel, options: VllmOptions, settings: EngineSettings
     ) -> None:
-        """Take the ``folder`` of this node alone, which the server must find under the same path.
-        ``adapter`` is the name under which the server loads the adapter of a LoRA node; empty: the
-        model has none, and the server replaces the weights that it started with."""
-        self.policy, self.folder = policy, folder.absolute()
-        self.adapter, self.sleeps = adapter, sleeps
+        place = Path(options.folder) if options.folder else settings.folder
+        self.policy, self.sleeps = policy, options.sleeps
+        self.folder = (place / settings.node / "served").absolute()
+        """Folder of this node alone, which the server must find under the same path."""
+        self.adapter = options.model if settings.adapter else ""
+        """Name under which the server loads the adapter of a LoRA node; empty: the model has none,
+        and the server replaces the weights that it started with."""
         self._served_version = ""
         self.writing = Thread()
         """Thread that has the server write: while it is alive, the weights there must stay."""

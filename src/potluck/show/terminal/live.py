@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Self
 
@@ -33,18 +33,11 @@ class LiveDisplay:
     minute.
     """
 
-    def __init__(
-        self,
-        console: Console,
-        *,
-        rounds: int = 0,
-        first_round: int = 0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, console: Console, *, rounds: int = 0, first_round: int = 0) -> None:
         """Count ``rounds``, those of the whole run (0: none), from ``first_round`` on, in which a
-        resumed run goes on; from 0. ``clock`` is in seconds, and only differences count."""
-        self._console, self._rounds, self._clock = console, rounds, clock
-        self._began_s = self._plain_s = clock()
+        resumed run goes on; from 0."""
+        self._console, self._rounds = console, rounds
+        self._began_s = self._plain_s = time.monotonic()
         self._ended_s = deque[float](maxlen=11)  # ten rounds tell the time that is left
         self._plain: dict[str, str] = {}
         self._phases: dict[str, tuple[bars.TaskID, str]] = {}
@@ -91,7 +84,7 @@ class LiveDisplay:
         note = NOTES.get(event.phase, "")
         if not self._console.is_terminal:
             self._plain[event.node] = f"{node} {phase} {event.done}/{event.total} {note}".rstrip()
-            if (now_s := self._clock()) - self._plain_s >= PLAIN_EVERY_S:
+            if (now_s := time.monotonic()) - self._plain_s >= PLAIN_EVERY_S:
                 self._plain_s = now_s
                 left = f", about {left}" if (left := self._left()) else ""
                 gone = duration(now_s - self._began_s)
@@ -113,7 +106,7 @@ class LiveDisplay:
         done = report.round + 1
         if done > self._furthest:
             self._furthest = done
-            self._ended_s.append(self._clock())
+            self._ended_s.append(time.monotonic())
         self._progress.update(self._round_task, completed=self._furthest, note=self._left())
         line = self._start_of_line(done, node)
         if report.texts is not None:

@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 from msgspec.structs import asdict, replace
 
+from potluck.files import JOINED, LOCAL_SWARM
 from potluck.reports import EvaluationReport, RoundReport
 from potluck.reports.answers import CONTROLS, answers, control_command
 from potluck.reports.doubts import habit_told
@@ -48,8 +49,6 @@ from potluck.show.web.views import (
 )
 from potluck.types import NODE_NAME
 
-JOINED, LOCAL_SWARM = "join.json", "_swarm"
-"""Recipe of a node that was started by itself; folder of a run whose nodes have a process each."""
 ONCE = ("message", "checkpoint", *get_args(PeerChange))
 """Kinds of events that several nodes tell of one thing."""
 MOST_EVENTS, MOST_FUNCTIONS = 500, 16

@@ -12,7 +12,7 @@ import ipaddress
 import os
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -50,10 +50,10 @@ class SlowReaderError(Exception):
     """A reader that did not take what it was sent."""
 
 
-def choose_token(host: str, *, make: bool, environment: Mapping[str, str] = os.environ) -> str:
+def choose_token(host: str, *, make: bool) -> str:
     """Return the token that a visitor needs, "" for none; raise WebAddressError if ``host`` needs
     one and there is none."""
-    given = environment.get(TOKEN_VARIABLE, "")
+    given = os.environ.get(TOKEN_VARIABLE, "")
     if given and (len(given) < SHORTEST_TOKEN or not given.isascii() or not given.isprintable()):
         raise WebAddressError(
             f"{TOKEN_VARIABLE} has {len(given)} characters; a token needs {SHORTEST_TOKEN} or more "

@@ -6,7 +6,7 @@ There is no folder: curves, pairs and evaluations are built up from status lines
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -38,10 +38,8 @@ LIVES = ("training", "quarantined")
 class SwarmFeed:
     """Feed of one run that is only listened to, and of nothing else."""
 
-    def __init__(
-        self, observer: Observer, name: str, clock: Callable[[], float] = time.time
-    ) -> None:
-        self._observer, self._name, self._clock = observer, name, clock
+    def __init__(self, observer: Observer, name: str) -> None:
+        self._observer, self._name = observer, name
         self._lock = threading.Lock()
         self._step, self._now_s, self._end = 0, 0.0, 0
         self._rounds: dict[str, NodeRounds] = {}
@@ -55,7 +53,7 @@ class SwarmFeed:
 
     def look(self) -> int:
         with self._lock:
-            self._now_s, step = self._clock(), self._step + 1
+            self._now_s, step = time.time(), self._step + 1
             seen = self._shown(self._observer.seen())
             self._tell_of_connection()
             is_longer = self._remember(seen, step)

@@ -17,7 +17,7 @@ import inspect
 import math
 import random
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Literal
 
 import msgspec
@@ -51,6 +51,8 @@ class Instance:
     global random numbers are its own, while it is ``acting``."""
 
     acting: "Instance | None" = None
+    needs: tuple[str, ...] = ("reset",)
+    """Methods that the class must have."""
 
     def __init__(self, factory: Callable[[], Any], observation_bytes: int) -> None:
         self._luck: list[Any] = []
@@ -60,8 +62,10 @@ class Instance:
         self.calls = self.errors = 0
         self.reward = 0.0
         self._done = False
-        if not callable(getattr(self.made, "reset", None)):
-            raise TaskError(f"{type(self.made).__name__} has no method reset")
+        for name in self.needs:
+            if not callable(getattr(self.made, name, None)):
+                raise TaskError(f"{type(self.made).__name__} has no method {name}")
+        self._columns = _columns_of(self.made.reset)
 
     def about(self) -> tuple[list[Any], bool]:
         """Return the schemas of its tools, and True if it pays."""
@@ -76,7 +80,9 @@ class Instance:
         self._take_over()
         random.seed(seed)
         np.random.seed(seed % 2**32)
-        said = self.settled(self.made.reset(**_named(self.made.reset, {"seed": seed, **row})))
+        row = {"seed": seed, **row}
+        names = row.keys() if self._columns is None else self._columns & row.keys()
+        said = self.settled(self.made.reset(**{name: row[name] for name in names}))
         steps: list[Any] = []
         for turn in turns:
             if self._done:
@@ -137,10 +143,7 @@ class Instance:
 class GameInstance(Instance):
     """A game: it answers each turn as a user does."""
 
-    def __init__(self, factory: Callable[[], Any], observation_bytes: int) -> None:
-        super().__init__(factory, observation_bytes)
-        if not callable(getattr(self.made, "step", None)):
-            raise TaskError(f"{type(self.made).__name__} has no method step")
+    needs = ("reset", "step")
 
     def step(self, turn: Turn) -> tuple[list[tuple[str, str]], bool]:
         try:
@@ -208,12 +211,10 @@ async def _gathered(waiting: Sequence[Any]) -> list[Any]:
     return await asyncio.gather(*waiting, return_exceptions=True)
 
 
-def _named(reset: Callable[..., Any], row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Keep the columns that ``reset`` takes."""
+def _columns_of(reset: Callable[..., Any]) -> Set[str] | None:
+    """Return the names of the columns that ``reset`` takes; None: it takes all."""
     takes = inspect.signature(reset).parameters.values()
-    if any(p.kind is p.VAR_KEYWORD for p in takes):
-        return row
-    return {p.name: row[p.name] for p in takes if p.name in row}
+    return None if any(p.kind is p.VAR_KEYWORD for p in takes) else {p.name for p in takes}
 
 
 def _text(result: Any) -> str:

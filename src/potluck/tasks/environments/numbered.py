@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import count
 from types import MappingProxyType
 from typing import Any, get_args
 
@@ -33,14 +32,7 @@ class NumberedOptions(PlayOptions, frozen=True, kw_only=True):
     def make(self) -> EnvironmentTask:
         if (entry := self.play()) is None:
             raise TaskError(f"task.name is {self.name!r}, but no task.game or task.environment")
-        sizes = dict.fromkeys(get_args(Split), self.validation_problems)
-        sizes["train"] = self.problems
-        parts = [
-            (split, count, columns)
-            for split, count in sorted(sizes.items(), reverse=True)
-            if (columns := self.columns(split)) is not None
-        ]
-        base = Numbered(self.name, parts, self.question, self.system_prompt)
+        base = Numbered(self)
         return EnvironmentTask(base, self, *entry, row=base.row)
 
     @property
@@ -68,22 +60,22 @@ class GameOptions(NumberedOptions, frozen=True, kw_only=True, tag_field="name", 
 class Numbered(HeldTask):
     """Problems that are a number each; an environment makes up the rest."""
 
-    def __init__(
-        self,
-        name: str,
-        parts: Sequence[tuple[Split, int, Mapping[str, Any]]],
-        question: str,
-        system_prompt: str,
-    ) -> None:
+    def __init__(self, options: NumberedOptions) -> None:
         """Count the problems of each part, from 0 over all parts; each has the part's columns."""
-        numbers, self._rows = count(), dict[str, Mapping[str, Any]]()
-        ids: dict[Split, list[str]] = {split: [] for split, _, _ in parts}
-        for split, size, columns in parts:
-            for i in range(size):
-                ids[split].append(id := f"{name}/{split}/{i}")
-                self._rows[id] = {"number": next(numbers), **columns}
-        problems = [Problem(id, question, "", system_prompt) for id in self._rows]
-        columns_of = [(split, size, dict(columns)) for split, size, columns in parts]
+        self._rows, columns_of = dict[str, Mapping[str, Any]](), []
+        ids: dict[Split, list[str]] = {}
+        for split in sorted(get_args(Split), reverse=True):
+            if (columns := options.columns(split)) is None:
+                continue
+            size = options.problems if split == "train" else options.validation_problems
+            ids[split] = [f"{options.name}/{split}/{i}" for i in range(size)]
+            self._rows |= {
+                id: {"number": number, **columns}
+                for number, id in enumerate(ids[split], start=len(self._rows))
+            }
+            columns_of.append((split, size, dict(columns)))
+        asked = options.question, "", options.system_prompt
+        problems = [Problem(id, *asked) for id in self._rows]
         super().__init__(f"numbered 1: {json.dumps(columns_of, sort_keys=True)}", problems, ids)
 
     def row(self, id: str) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ the shortest way and SPARE turns more.
 import random
 from collections import deque
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
 from zlib import crc32
 
@@ -114,6 +115,9 @@ class Layout:
             options["o"] = Standing(self.far_portal if state.cell == self.thing else self.thing)
         return options
 
+    def seen(self, state: Standing) -> str:
+        return f"{_place(state.cell)}{''.join(self.options(state))}>"
+
     def is_out(self, state: Standing) -> bool:
         return state.cell == self.exit and state.has_key == (self.kind == "keys")
 
@@ -137,31 +141,34 @@ class Maze:
     actions = (*MOVES, "k", "o")
 
     def reset(self, *, kind: MazeKind, size: int, held_out: bool, number: int) -> str:
-        """Draw the maze of this number, whose shortest way has ``size`` to 2 ``size`` moves. No
-        maze that is held out begins like one that is not."""
-        generator = random.Random(f"maze/{kind}/{size}/{held_out}/{number}")
-        drawn = KINDS[number % 2] if kind == "any" else kind
-        while True:
-            self.plan = Layout(drawn, size, generator)
-            self.state = Standing(self.plan.start)
-            way = self.plan.shortest(self.state) or ""
-            thing = "k" if drawn == "keys" else "o"
-            places = f"{thing}{_place(self.plan.thing)}x{_place(self.plan.exit)}"
-            said = f"{places}@{self._seen()}"
-            is_held_out = crc32(said.encode()) % HELD_OUT == 0
-            if size <= len(way) <= 2 * size and is_held_out == held_out:
-                self.turns_left = len(way) + SPARE
-                return said
+        """Begin in the maze of this number."""
+        self.plan, self.turns_left, said = drawn(kind, size, held_out, number)
+        self.state = Standing(self.plan.start)
+        return said
 
     def step(self, text: str) -> tuple[str, float, bool]:
         """Make one move; return what is seen, the reward, and whether the game is over."""
         self.state = self.plan.options(self.state).get(text, self.state)
         self.turns_left -= 1
         is_out = self.plan.is_out(self.state)
-        return self._seen(), float(is_out), is_out or not self.turns_left
+        return self.plan.seen(self.state), float(is_out), is_out or not self.turns_left
 
-    def _seen(self) -> str:
-        return f"{_place(self.state.cell)}{''.join(self.plan.options(self.state))}>"
+
+@lru_cache(maxsize=256)  # a group begins many times in one maze, and reads it as often
+def drawn(kind: MazeKind, size: int, held_out: bool, number: int) -> tuple[Layout, int, str]:
+    """Draw the maze of this number, whose shortest way has ``size`` to 2 ``size`` moves; with the
+    turns that one has, and what it says first. No maze that is held out begins like one that is
+    not."""
+    generator = random.Random(f"maze/{kind}/{size}/{held_out}/{number}")
+    one = KINDS[number % 2] if kind == "any" else kind
+    while True:
+        plan = Layout(one, size, generator)
+        start = Standing(plan.start)
+        way, thing = plan.shortest(start) or "", "k" if one == "keys" else "o"
+        said = f"{thing}{_place(plan.thing)}x{_place(plan.exit)}@{plan.seen(start)}"
+        is_held_out = crc32(said.encode()) % HELD_OUT == 0
+        if size <= len(way) <= 2 * size and is_held_out == held_out:
+            return plan, len(way) + SPARE, said
 
 
 def _place(cell: Spot) -> str:

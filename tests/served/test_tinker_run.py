@@ -7,16 +7,18 @@ import sys
 import tarfile
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 from rich.console import Console
 from safetensors.numpy import save_file
+from typer.testing import CliRunner
 
 import tiny
 from launch.runs import crash
 from potluck.builder.checks import require_served
-from potluck.builder.consent import require_consent_to_export
 from potluck.builder.plan import check, plan_cost
+from potluck.cli.base import app
 from potluck.config import ConfigError
 from potluck.files import unlike_its_sum
 from potluck.launch.in_process import run
@@ -200,7 +202,7 @@ def test_a_budget_ends_the_run_before_more_is_asked(server, recipe, tmp_path, li
 
 def test_a_library_that_is_not_here_is_named(monkeypatch, recipe, tmp_path):
     monkeypatch.setitem(sys.modules, "tinker", None)
-    with pytest.raises(RolloutError, match=r"needs the library tinker .*pip install"):
+    with pytest.raises(RolloutError, match=r"needs its library .*pip install"):
         run(recipe(), tmp_path / "run", display=None)
     assert os.environ["TINKER_TELEMETRY"] == "0"
 
@@ -231,7 +233,7 @@ def test_what_a_server_cannot_do_is_refused_by_name(recipe, keys, message):
 
 
 def test_authors_that_are_not_trusted_and_environments_are_refused(recipe, tmp_path):
-    with pytest.raises(ConfigError, match="cannot bound what 'small' does to it"):
+    with pytest.raises(ConfigError, match="cannot bound what 'small' teaches"):
         require_served(recipe(), tmp_path, ["big"], SimpleNamespace(environment=None))
     with pytest.raises(ConfigError, match="which plays no episodes"):
         require_served(recipe(), tmp_path, ["big", "small"], SimpleNamespace(environment=object()))
@@ -258,6 +260,20 @@ def test_check_tells_tokens_and_money(recipe, tmp_path):
     assert "not asked yet" in said
 
 
+def test_check_plans_a_model_that_is_on_its_server_only(recipe, monkeypatch):
+    monkeypatch.setattr("potluck.builder.prepare.at_hand", lambda model: model != "far/away")
+    config = recipe({"tokenizer": "far/away"})
+    console = Console(record=True, width=200, file=io.StringIO())
+    console.print(check(config))
+    said = console.export_text()
+    assert "far/away: a server has it" in said
+    assert "big: its server reads" in said
+    assert "memory in GiB" in said
+    alone = msgspec.structs.replace(config, node={"big": config.node["big"]})
+    console.print(check(alone))
+    assert "memory in GiB" not in console.export_text()
+
+
 def test_an_export_brings_the_adapter_and_completes_it(server, recipe, tmp_path, monkeypatch):
     run(recipe(rounds=1), tmp_path / "run", display=None)
     place = tmp_path / "run/big/checkpoints/000001"
@@ -275,19 +291,18 @@ def test_an_export_brings_the_adapter_and_completes_it(server, recipe, tmp_path,
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
         archive.add(inner, "somewhere")
     server.archive = (tmp_path / "a.tar.gz").as_uri()
-    monkeypatch.setenv("TINKER_API_KEY", "tml-own")
     where = checkpoint.served(place)
-    assert where["model"] == MODEL
-    with pytest.raises(ConfigError, match="--allow-key TINKER_API_KEY"):
-        require_consent_to_export(where, tmp_path / "run/big", ())
-    require_consent_to_export(where, tmp_path / "run/big", ["TINKER_API_KEY=127.0.0.1:9"])
-    require_consent_to_export(where, tmp_path / "run/big", ())  # it is remembered
+    monkeypatch.setenv("TINKER_API_KEY", "tml-own")
+    says = CliRunner().invoke(app, ["export", str(place), str(tmp_path / "out")])
+    assert "--allow-key TINKER_API_KEY=127.0.0.1:9" in str(says.exception)
+    assert not (tmp_path / "out").exists()
     export(str(tmp_path / "run/big"), tmp_path / "out")
     told = json.loads((tmp_path / "out/adapter_config.json").read_text())
     assert told["target_modules"] == ["q_proj", "up_proj"]
     assert told["base_model_name_or_path"] == MODEL
     assert (tmp_path / "out/adapter_model.safetensors").is_file()
     assert (tmp_path / "out/README.md").is_file()
+    assert where["weights"] == "tinker://run-1/sampler_weights/round-000001"
     assert where["weights"] in server.calls
     with pytest.raises(ModelError, match="are on a server; `potluck export"):
         LanguageModel.load(str(place))

@@ -1,5 +1,7 @@
 """The learner behind a server does what the local one does, whatever mean the server takes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,10 +14,11 @@ from potluck.node.learning.batch import pack
 from potluck.node.learning.learner import Learner, silent
 from potluck.node.learning.remote import RemoteLearner
 from potluck.objective.methods import METHODS, ObjectiveConfig
+from potluck.objective.weights import WEIGHTS
 from potluck.rollout.texts.books import Books
 from potluck.rollout.tinker import session
 from potluck.rollout.tinker.options import TinkerOptions
-from potluck.types import Problem
+from potluck.types import NonFiniteError, Problem
 from stand_in_tinker import MODEL, FakeTinker
 
 RATE, ROWS = 1e-2, 16
@@ -91,3 +94,37 @@ def test_three_steps_are_those_of_the_local_learner(name, reduces, tmp_path, mon
             assert_close(torch.tensor(one), other[: len(one)], rtol=0, atol=2e-3)
         assert (logp_BT - start_BT).abs().max() > 0.1
     assert len(sent) > 1, "unlike numbers of rows would show a mean that moves with them"
+
+
+def test_a_row_that_the_server_reads_as_nan_is_left_out_or_ends_the_run(tmp_path, monkeypatch):
+    objective, server = ObjectiveConfig(**OBJECTIVES["lws"]), FakeTinker()
+    theirs, batch = remote(server, objective, tmp_path, monkeypatch), batch_of(tiny.policy(), 0)
+    read, which = theirs.session.logp, ["other"]
+    by = [c.author for c in batch.completions]
+
+    def broken(rows, tick):
+        found = read(rows, tick)
+        bad = next(at for at, one in enumerate(rows) if by[_row(batch, one)] == which[0])
+        found[bad] = found[bad] * np.float32("nan")
+        return found
+
+    monkeypatch.setattr(theirs.session, "logp", broken)
+    report = theirs.learn(batch, silent)
+    ((row, why),) = report.scored.dropped.items()
+    assert (by[row], why, report.updates) == ("other", "log-probability", 1)
+    which[0] = "me"
+    with pytest.raises(NonFiniteError, match="its server reads its own completion"):
+        theirs.learn(batch, silent)
+
+
+def _row(batch, pair):
+    return next(at for at, token_T in enumerate(batch.tokens) if token_T is pair[1])
+
+
+def test_a_weight_that_reads_entropies_sends_no_nan(tmp_path, monkeypatch):
+    objective, server = ObjectiveConfig(**OBJECTIVES["lws"]), FakeTinker()
+    theirs = remote(server, objective, tmp_path, monkeypatch)
+    theirs = replace(theirs, weight=WEIGHTS["typicality"])
+    with pytest.raises(NonFiniteError, match="read entropies"):
+        theirs.learn(batch_of(tiny.policy(), 0), silent)
+    assert "forward_backward" not in server.calls
