@@ -46,6 +46,8 @@ from potluck.model.loading import BUILT_IN, load_tokenizer
 from potluck.node.learning.batch import Batch
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.remote import RemoteLearner
+from potluck.node.storage.checkpoint import newest, served
+from potluck.node.storage.export import export
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.rollout.texts.books import Books
 from potluck.rollout.tinker.options import TinkerOptions
@@ -73,7 +75,9 @@ KINDS = {
     "qwen3": (Qwen3Config, Qwen3ForCausalLM, "calculator-small", 27),
 }
 """Configuration, network, built-in model that has the tokenizer, and its number of ids."""
-RATE, LWS = 1e-3, ObjectiveConfig(**METHODS["lws"].fields, weight="likelihood")
+RATE, EPS = 1e-3, 1e-6
+"""Adam's: with less, what is 0 but for rounding moves a number by the whole rate."""
+LWS = ObjectiveConfig(**METHODS["lws"].fields, weight="likelihood")
 
 
 def make_models(folder):
@@ -279,19 +283,33 @@ def local_twin(model, archive, folder):
     base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     network = PeftModel.from_pretrained(base, weights.parent, is_trainable=True).base_model.model
     parameters = [each for each in network.parameters() if each.requires_grad]
-    adam = torch.optim.Adam(parameters, lr=RATE, eps=1e-12)
+    adam = torch.optim.Adam(parameters, lr=RATE, eps=EPS)
     policy = LanguageModel(network, load_tokenizer(model))
     return Learner("me", policy, adam, LWS, 1.0, float("inf"), 4096)
 
 
+def session_on(server, folder, saved=""):
+    session = TinkerSession(TinkerOptions(url=server.url), "me", server.model, Books(folder, print))
+    session.open(RANK, 1, saved)
+    return session
+
+
 @needs_servers
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing.:FutureWarning")  # peft asks for it
 def test_three_steps_are_those_of_the_local_learner(llama, tmp_path):
-    options = TinkerOptions(url=llama.url, tokenizer=llama.model)
-    session = TinkerSession(options, "me", llama.model, Books(tmp_path, print))
-    session.open(RANK, 1, "")
+    session = session_on(llama, tmp_path)
     reader = Reader.of(llama.model)
     rate = LearningRate(RATE, "constant", 0, 3)
-    remote = RemoteLearner("me", reader, session, LWS, rate, {"eps": 1e-12}, rows=32, longest=24)
+    remote = RemoteLearner(
+        "me",
+        reader,
+        session,
+        LWS,
+        rate,
+        {"beta1": 0.9, "beta2": 0.999, "eps": EPS / 32},
+        rows=32,
+        longest=24,
+    )
     batch, archive = batch_of(reader), session.save("start")["weights"]
     rows = list(zip(batch.prompts, batch.tokens, strict=True))
     _, _, model_id, _, name = archive.split("/")
@@ -354,6 +372,17 @@ def test_a_run_that_is_killed_goes_on_with_the_step_that_it_would_have_made(llam
         for key in ("own_reward_mean", "gradient_norm", "loss", "rows_trained"):
             assert one[key] == pytest.approx(other[key], rel=1e-3, abs=1e-5), key
     assert any(line["gradient_norm"] for line in killed[2:])
+    # What is exported is what the server has, and not the base model.
+    export(str(tmp_path / "killed" / "llama"), tmp_path / "adapter")
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(Path(llama.model) / file, tmp_path / "adapter")
+    place = newest(str(tmp_path / "killed" / "llama"))
+    session, ids = session_on(llama, tmp_path, served(Path(place))["state"]), np.arange(3, 9)
+    (there,) = session.logp([(ids[:2], ids[2:])])
+    here = (LanguageModel.load(str(each)) for each in (tmp_path / "adapter", llama.model))
+    exported, base = (each.logp([ids[:2]], [ids[2:]], temperature=1.0)[0] for each in here)
+    assert np.abs(exported.detach().numpy() - there).max() < 1e-4
+    assert np.abs(base.detach().numpy() - there).max() > 1e-2
 
 
 # Faults: one line each, within the timeout.
@@ -436,10 +465,9 @@ def test_a_budget_that_is_spent_ends_the_run(llama, tmp_path):
 @needs_servers
 def test_a_server_without_room_for_an_adapter_is_named(start, tmp_path):
     full = start("llama", adapters=2)
-    taken = TinkerSession(TinkerOptions(url=full.url), "x", full.model, None)
-    taken.open(RANK, 1, "")
+    taken = [session_on(full, tmp_path)]
     assert "five minutes" in told({"a": node(full), "b": node(full)}, tmp_path / "a")
-    full.kill()
+    assert taken
 
 
 class At(Listener):
@@ -478,6 +506,9 @@ def test_a_server_that_hangs_or_is_gone_is_named_and_a_resumed_run_goes_on(start
 def test_a_state_that_the_server_has_no_longer_is_named(start, tmp_path):
     server = start("llama")
     run(recipe({"a": node(server)}, rounds=2), tmp_path / "run", display=None)
-    shutil.rmtree(server.folder / "checkpoints")
+    server.kill()
+    for kept in ("checkpoints", "tinker.db"):
+        (server.folder / kept).rename(server.folder / f"old-{kept}")
+    server.start()
     said = told({"a": node(server)}, tmp_path / "run", resume=True, changes={"rounds": 3})
     assert "loading tinker://" in said

@@ -304,6 +304,10 @@ def test_an_export_brings_the_adapter_and_completes_it(server, recipe, tmp_path,
     assert (tmp_path / "out/README.md").is_file()
     assert where["weights"] == "tinker://run-1/sampler_weights/round-000001"
     assert where["weights"] in server.calls
+    server.faults[where["weights"]] = LookupError("Error code: 404")  # as SkyRL 0.3.0
+    export(str(tmp_path / "run/big"), tmp_path / "by-name")
+    assert server.calls[-1] == "archive of run-1, round-000001"
+    assert (tmp_path / "by-name/adapter_model.safetensors").is_file()
     with pytest.raises(ModelError, match="are on a server; `potluck export"):
         LanguageModel.load(str(place))
     server.archive = (tmp_path / "model/config.json").as_uri()

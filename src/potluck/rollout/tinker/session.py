@@ -157,8 +157,13 @@ class TinkerSession:
 
     def archive_url(self, path: str) -> str:
         """Find the address from which saved weights can be downloaded."""
-        find = self._service.create_rest_client().get_checkpoint_archive_url_from_tinker_path
-        return str(self.call(f"the archive of {path}", partial(find, path)).url)
+        rest, what = self._service.create_rest_client(), f"the archive of {path}"
+        find = partial(rest.get_checkpoint_archive_url_from_tinker_path, path)
+        try:
+            return str(self.call(what, find).url)
+        except RolloutError:  # SkyRL knows it by its name without the kind
+            run, _, name = path.removeprefix("tinker://").split("/")
+            return str(self.call(what, partial(rest.get_checkpoint_archive_url, run, name)).url)
 
     def _load(self, path: str) -> None:
         self.call(f"loading {path}", partial(self._client.load_state_with_optimizer, path))
