@@ -23,6 +23,7 @@ from potluck.config import ConfigError
 from potluck.files import unlike_its_sum
 from potluck.launch.in_process import run
 from potluck.model import LanguageModel, ModelError
+from potluck.model.loading import load_tokenizer
 from potluck.node.storage import checkpoint
 from potluck.node.storage.export import export
 from potluck.rollout.base import RolloutError
@@ -302,6 +303,7 @@ def test_an_export_brings_the_adapter_and_completes_it(server, recipe, tmp_path,
     assert told["base_model_name_or_path"] == MODEL
     assert (tmp_path / "out/adapter_model.safetensors").is_file()
     assert (tmp_path / "out/README.md").is_file()
+    assert load_tokenizer(str(tmp_path / "out")).get_vocab() == tiny.tokenizer().get_vocab()
     assert where["weights"] == "tinker://run-1/sampler_weights/round-000001"
     assert where["weights"] in server.calls
     server.faults[where["weights"]] = LookupError("Error code: 404")  # as SkyRL 0.3.0

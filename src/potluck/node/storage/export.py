@@ -66,6 +66,7 @@ def _bring(place: Mapping[str, str], checkpoint: Path, folder: Path) -> None:
     from safetensors.numpy import load_file
 
     from potluck.config import load
+    from potluck.model.loading import load_tokenizer
     from potluck.rollout.tinker.session import TinkerSession
 
     home, run = checkpoint.absolute().parents[1:3]
@@ -91,6 +92,7 @@ def _bring(place: Mapping[str, str], checkpoint: Path, folder: Path) -> None:
         told |= {"base_model_name_or_path": node.model, "target_modules": sorted(layers)}
         file.replace(beside / file.name)
         (beside / "adapter_config.json").write_text(json.dumps(told | {"task_type": "CAUSAL_LM"}))
+        load_tokenizer(node.reads).save_pretrained(beside)
         shutil.copy(checkpoint / "README.md", beside)
 
 
