@@ -78,9 +78,7 @@ def run_side_by_side(
                 display.show(PhaseProgress(child.name, "rounds", done, end))
 
         while (waiting and not children.is_stopped) or children.going:
-            threads = waiting[0].config.threads if waiting else 0
-            most = max(1, available_cores() // threads) if threads else 1
-            while waiting and len(children.going) < most:
+            while waiting and len(children.going) < _at_once(waiting[0].config):
                 run = waiting.pop(0)
                 running[run.start(children, options)] = run
                 display.show(PhaseProgress(run.config.name, "rounds", 0, run.config.end))
@@ -99,6 +97,10 @@ def _require_success(child: Child, run: WholeRun, is_stopped: bool) -> None:
         write_atomically(log, "\n".join(child.said).encode())
         last = printable(child.said[-1], 500) if child.said else "it said nothing"
         raise SideBySideError(f"{child.name} ended with exit code {child.code}: {last} ({log})")
+
+
+def _at_once(config: RunConfig) -> int:
+    return max(1, available_cores() // config.threads) if config.threads else 1
 
 
 def run_controls(
