@@ -278,14 +278,14 @@ def test_only_the_split_that_is_asked_for_is_answered(models):
 def test_the_engine_has_the_rows_and_the_number_format_asked_for(models, monkeypatch):
     made, init = [], HFEngine.__init__
 
-    def hear(self, *args, **named):
-        made.append((named["rows"], named["dtype"]))
-        init(self, *args, **named)
+    def hear(self, policy, settings):
+        made.append((settings.rows, settings.dtype))
+        init(self, policy, settings)
 
     monkeypatch.setattr(HFEngine, "__init__", hear)
     found(models[0], "node.model.sampling_rows=7")
     found(models[0], rows=5, dtype="bfloat16")
-    assert list(dict.fromkeys(made)) == [(7, torch.float32), (5, torch.bfloat16)]
+    assert list(dict.fromkeys(made)) == [(7, "float32"), (5, "bfloat16")]
 
 
 def test_every_step_says_how_far_it_is(models):

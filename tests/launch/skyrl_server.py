@@ -14,8 +14,6 @@ from pathlib import Path
 
 import typing_extensions
 
-typing.TypedDict = typing_extensions.TypedDict
-
 
 def serve(model, port, folder, rank, adapters):
     import uvicorn
@@ -42,8 +40,10 @@ def serve(model, port, folder, rank, adapters):
     uvicorn.run(api.app, host="127.0.0.1", port=int(port), log_level="warning")
 
 
-if sys.argv[1] == "engine":
-    del sys.argv[1]
-    runpy.run_module("skyrl.tinker.engine", run_name="__main__", alter_sys=True)
-else:
-    serve(*sys.argv[1:])
+if __name__ == "__main__":
+    typing.TypedDict = typing_extensions.TypedDict
+    if sys.argv[1] == "engine":
+        del sys.argv[1]
+        runpy.run_module("skyrl.tinker.engine", run_name="__main__", alter_sys=True)
+    else:
+        serve(*sys.argv[1:])

@@ -623,7 +623,7 @@ def test_a_limit_of_the_evaluations_own_is_not_cut_by_that_of_training(recipe, t
     seen = []
     write = HFEngine.generate
     hear = lambda self, requests, draw, **rest: (  # noqa: E731
-        seen.append((self.max_new_tokens, self.max_total_tokens))
+        seen.append((self.settings.max_new_tokens, self.settings.longest(self.policy.context)))
         or write(self, requests, draw, **rest)
     )
     with pytest.MonkeyPatch.context() as patch:

@@ -220,10 +220,10 @@ def test_every_key_of_the_table_reaches_the_engine(recipe, server, tmp_path):
         assert isinstance(engines["large"], HFEngine)
         engine = engines["small"]
         assert isinstance(engine, ServerEngine)
-        address = engine.address
+        address, options = engine.options.address, engine.options
         assert (address.url, address.timeout_s) == (server.url, 7.0)
         assert address.api_key_variable == "KEY"
-        assert (engine.model, engine.concurrency, engine.tolerance) == ("name", 3, 0.01)
+        assert (options.model, options.concurrency, options.tolerance) == ("name", 3, 0.01)
         assert (engine.settings.max_new_tokens, engine.settings.max_total_tokens) == (6, 32)
         assert engine.weight_sync.folder == tmp_path / "elsewhere" / "small" / "served"
         assert engine.weight_sync.sleeps

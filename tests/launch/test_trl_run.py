@@ -143,7 +143,8 @@ def test_the_kl_is_nothing_at_first_and_held_down_by_beta(recipe, tmp_path):
     found = {}
     for beta in (1e-9, 10.0):
         folder = tmp_path / str(beta)
-        run(recipe(f"objective.beta={beta}", "rounds=8", "node.a.learning_rate=1e-2"), folder)
+        many = "task.train_problems=20000", "rounds=8", "node.a.learning_rate=1e-2"
+        run(recipe(f"objective.beta={beta}", *many), folder)
         found[beta] = [line["kl"] for line in lines(folder, "a")]
         assert found[beta][0] == pytest.approx(0, abs=1e-9)
     assert found[1e-9][1] > 0

@@ -168,7 +168,7 @@ def test_a_file_of_solutions_teaches_and_learns_nothing(models, tmp_path):
     config = recipe(models, "letters", "pairs", authors={"people": solutions(tmp_path)})
     result = run(config, tmp_path / "run", display=shown)
     assert set(result.accuracy) == {"letters", "pairs"}
-    assert any(text.startswith("people has solutions of 20,000 of 20,000") for text in shown.said)
+    assert any(text.startswith("people has solutions of 2,000 of 2,000") for text in shown.said)
     for me in ("letters", "pairs"):
         assert of_author(tmp_path / "run", me, "people", "rows_trained") > 0
     assert {r.texts for r in shown.reports["people"]} <= {5, 6}  # a third of 16
@@ -243,7 +243,7 @@ def test_a_run_of_authors_alone_is_refused():
 def test_a_file_that_fits_no_problem_is_refused_before_the_first_round(models, tmp_path):
     (file := tmp_path / "none.jsonl").write_text('{"problem": "gsm8k/train/1", "solution": "2"}\n')
     config = recipe(models, "letters", authors={"people": {"name": "file", "path": str(file)}})
-    with pytest.raises(RolloutError, match=r"has no solution of any of 20000 problems"):
+    with pytest.raises(RolloutError, match=r"has no solution of any of 2000 problems"):
         run(config, tmp_path / "run")
     assert not Path(tmp_path / "run" / "recipe.json").exists()
 
