@@ -193,6 +193,26 @@ def test_a_server_that_ignores_weights_or_has_another_model_is_refused(server, r
         run(recipe(), tmp_path / "run", display=None)
 
 
+@pytest.mark.parametrize(
+    "tells",
+    [
+        lambda outputs: outputs[1:],
+        lambda outputs: [{}, *outputs[1:]],
+        lambda outputs: [
+            {"logprobs": SimpleNamespace(data=o["logprobs"].data[1:])} for o in outputs
+        ],
+        lambda outputs: [
+            {"logprobs": SimpleNamespace(data=o["logprobs"].data * 2)} for o in outputs
+        ],
+    ],
+)
+def test_log_probabilities_of_other_tokens_teach_nothing(server, recipe, tmp_path, tells):
+    server.tells = tells
+    with pytest.raises(RolloutError, match="other log-probabilities than those of") as error:
+        run(recipe(), tmp_path / "run", display=None)
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("limit", [{"budget_usd": 1e-3}, {"budget_tokens": 300}])
 def test_a_budget_ends_the_run_before_more_is_asked(server, recipe, tmp_path, limit):
     with pytest.raises(RolloutError, match=r"budget of 'big' is spent .* with --resume"):
@@ -224,6 +244,7 @@ REFUSED = [
     ({"engine": {"url": "localhost"}}, r"url is 'localhost'; expected https://HOST"),
     ({"engine": {"budget_usd": 1, "usd_per_million_prompt": 0, "usd_per_million_completion": 0}},
      "no token has a price"),
+    ({"engine": {"budget_usd": 1, "usd_per_million_train": 0}}, "not every token has a price"),
 ]  # fmt: skip
 
 

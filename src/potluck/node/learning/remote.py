@@ -74,6 +74,8 @@ class RemoteLearner(Learning):
             raise NonFiniteError(f"{self.name!r}: the loss is {loss.item()}; {why}")
         loss.backward()
         assert logp_MT.grad is not None
+        if not logp_MT.grad.isfinite().all():
+            raise NonFiniteError(f"{self.name!r}: a gradient of the loss is not finite")
         rows, columns = list(zip(micro.prompts, micro.tokens, strict=True)), []
         both = zip(logp_MT.detach().numpy(), logp_MT.grad.numpy(), strict=True)
         for (_, token_T), (logp_T, slope_T) in zip(rows, both, strict=True):

@@ -39,6 +39,13 @@ class TinkerOptions(PaidOptions, frozen=True, kw_only=True, tag_field="name", ta
 
     def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
         super().require_sense(at, dtype=dtype, sampling=sampling)
+        prices = self.usd_per_million_completion, self.usd_per_million_train
+        if self.budget_usd and not all((self.usd_per_million_prompt, *prices)):
+            raise ConfigError(
+                f"[{at}.engine] budget_usd is {self.budget_usd:g}, but not every token has a "
+                f"price; set usd_per_million_prompt, usd_per_million_completion and "
+                f"usd_per_million_train"
+            )
         if sampling != Sampling():
             raise ConfigError(
                 f"[{at}.engine] 'tinker' tells log-probabilities of whole policies at temperature "

@@ -129,9 +129,13 @@ class TinkerSession:
         forward = partial(self._client.forward, data, "cross_entropy")
         price = self.options.training_cost(_tokens(rows))
         outputs = self.call("forward", forward, price, tick).loss_fn_outputs
-        found = [np.asarray(each["logprobs"].data, np.float32) for each in outputs]
-        if len(found) != len(rows):
-            raise RolloutError(f"{self.options.url} read {len(found)} of {len(rows)} completions")
+        told = [each.get("logprobs") for each in outputs]
+        found = [np.asarray([] if at is None else at.data, np.float32) for at in told]
+        if [*map(len, found)] != [len(p) + len(t) - 1 for p, t in rows]:
+            raise RolloutError(
+                f"{self.options.url} told other log-probabilities than those of the {len(rows)} "
+                f"completions that it was to read; take another server, or another version of it"
+            )
         return [of[len(p) - 1 :][: len(t)] for of, (p, t) in zip(found, rows, strict=True)]
 
     def step(
