@@ -52,7 +52,7 @@ class Talk:
         said = " ".join(f"w{word}" for word in range(words))
         self._step = Step((Observation(said),), done=False)
 
-    def open(self) -> "Talk":
+    def open(self, author: str = "") -> "Talk":
         return self
 
     def begin(self, episode: int, problem: Problem, index: int = 0) -> None:

@@ -42,7 +42,7 @@ class Here:
     opened: list = field(default_factory=list)
     replays: int = 0
 
-    def open(self):
+    def open(self, author=""):
         self.opened.append(PlayHere(self))
         return self.opened[-1]
 

@@ -90,8 +90,8 @@ class Environment(Protocol):
     grade: Grade
     max_turns: int
 
-    def open(self) -> Play:
-        """Begin to play, for one writing."""
+    def open(self, author: str = "") -> Play:
+        """Begin to play, for one writing of an author."""
 
     def replay(
         self, problem: Problem, turns: Sequence[Turn], written: Completion | None = None

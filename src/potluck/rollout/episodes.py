@@ -48,7 +48,7 @@ class Episodes:
 
     def __init__(self, policy: LanguageModel, environment: Environment, author: str) -> None:
         self._policy, self._author, self._most_turns = policy, author, environment.max_turns
-        self._play = environment.open()
+        self._play = environment.open(author)
         self._open: dict[int, _Unfinished] = {}
         self._asked_s: dict[int, float] = {}
         self._written: dict[int, Completion] = {}

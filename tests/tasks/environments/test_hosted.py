@@ -233,12 +233,13 @@ def test_an_environment_that_is_nobody_elses_pays_for_what_was_played_here_alone
 def test_of_two_episodes_of_the_same_turns_each_is_found_by_its_place_and_what_it_was_told(made):
     task, turns = made("Count"), [Turn("x"), Turn("x")]
     task.environment.grade = "own"
-    told = [(index, (Observation(said),)) for index in range(2) for said in ("one", "two")]
-    for reward, (index, said) in enumerate(told):
+    places = [(author, index) for author in ("north", "south") for index in range(2)]
+    told = [(*place, (Observation(said),)) for place in places for said in ("one", "two")]
+    for reward, (author, index, said) in enumerate(told):
         episode = Episode((said, said), True, float(reward))
-        task.environment.remember(first(task), turns, episode, index)
-    for reward, (index, said) in enumerate(told):
-        one = completion((5, 6), problem=first(task).id, index=index)
+        task.environment.remember(first(task), turns, episode, author, index)
+    for reward, (author, index, said) in enumerate(told):
+        one = completion((5, 6), problem=first(task).id, author=author, index=index)
         written = replace(one, turns=(1, 1), observed=digest_of(said))
         assert task.environment.replay(first(task), turns, written).reward == reward
 
@@ -250,7 +251,7 @@ def test_what_is_remembered_is_bounded_in_bytes(made, monkeypatch):
     for at in range(9):
         episode = Episode(((Observation("a" * 500),),), True, float(at))
         for _ in range(2):  # what is remembered twice counts once
-            task.environment.remember(first(task), [Turn(str(at))], episode, 0)
+            task.environment.remember(first(task), [Turn(str(at))], episode, "", 0)
     with pytest.raises(EnvironmentFailed, match="no such episode"):
         says(task, "6")
     assert says(task, "7") == says(task, "8") == ["a" * 500]

@@ -224,7 +224,7 @@ def _remarks(
     """Tell what seeds, rows and turns change, and what was paid: lines, and warnings."""
     answers = []  # without echoes of the turns
     for script, its in zip(scripts, told, strict=True):
-        pairs = zip(script.turns, its[1:], strict=False)
+        pairs = zip(script.turns, its[1:-1], strict=False)
         said = [text.replace(turn.content, "") for turn, (_, text) in pairs]
         answers.append(f"{its[0]} {said} {its[-1]}")
 

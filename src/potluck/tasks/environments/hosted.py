@@ -17,9 +17,9 @@ from potluck.tasks.environments.play import HostedPlay, ended
 from potluck.tasks.environments.process import Process, step_of
 from potluck.types import OBSERVED_BYTES, Completion, Episode, Problem
 
-EpisodeKey = tuple[str, str, bytes, int]
+EpisodeKey = tuple[str, str, bytes, str, int]
 """Problem and turns; where an episode does not repeat itself also what was observed between them,
-and which of the problem's completions it is."""
+and its author's name and its place among the author's completions of the problem."""
 FEWEST_PROCESSES, MOST_PROCESSES = 2, 4
 MOST_KEPT_BYTES = 2**28
 """Bytes of the episodes that are remembered, the latest ones."""
@@ -112,11 +112,11 @@ class HostedEnvironment:
             question: str = self._said("play", self._replaying, 0, problem_id, ())[0]
         return question
 
-    def open(self) -> HostedPlay:
+    def open(self, author: str = "") -> HostedPlay:
         with self._lock:
             count = min(max(available_cores(), FEWEST_PROCESSES), MOST_PROCESSES)
             here, self._idle = self._idle[:count], self._idle[count:]
-        return HostedPlay(self, here + [self._process() for _ in range(count - len(here))])
+        return HostedPlay(self, author, here + [self._process() for _ in range(count - len(here))])
 
     def give_back(self, processes: Sequence[Process]) -> None:
         with self._lock:
@@ -128,7 +128,7 @@ class HostedEnvironment:
     def replay(
         self, problem: Problem, turns: Sequence[Turn], written: Completion | None = None
     ) -> Episode:
-        known = (written.observed, written.index) if written else (b"", 0)
+        known = (written.observed, written.author, written.index) if written else (b"", "", 0)
         key = self._key(problem, turns, *known)
         with self._lock:
             if key not in self._kept:
@@ -142,19 +142,19 @@ class HostedEnvironment:
             return self._kept[key]
 
     def remember(
-        self, problem: Problem, turns: Sequence[Turn], episode: Episode, index: int
+        self, problem: Problem, turns: Sequence[Turn], episode: Episode, author: str, index: int
     ) -> None:
         with self._lock:
             observed = b"".join(map(digest_of, episode.observations))
-            self._keep(self._key(problem, turns, observed, index), episode)
+            self._keep(self._key(problem, turns, observed, author, index), episode)
 
     def _key(
-        self, problem: Problem, turns: Sequence[Turn], observed: bytes, index: int
+        self, problem: Problem, turns: Sequence[Turn], observed: bytes, author: str, index: int
     ) -> EpisodeKey:
         if self._grade != "own":
-            return problem.id, text_of(turns), b"", 0
+            return problem.id, text_of(turns), b"", "", 0
         between = OBSERVED_BYTES * max(0, len(turns) - 1)
-        return problem.id, text_of(turns), observed[:between], index
+        return problem.id, text_of(turns), observed[:between], author, index
 
     def _keep(self, key: EpisodeKey, episode: Episode) -> None:
         if before := self._kept.pop(key, None):

@@ -22,7 +22,7 @@ class Source(Protocol):
     def begin(self, process: Process, key: int, problem: Problem) -> None: ...
 
     def remember(
-        self, problem: Problem, turns: Sequence[Turn], episode: Episode, index: int
+        self, problem: Problem, turns: Sequence[Turn], episode: Episode, author: str, index: int
     ) -> None: ...
 
     def give_back(self, processes: Sequence[Process]) -> None: ...
@@ -45,8 +45,8 @@ class HostedPlay:
     """Episodes in some processes, each with a thread that waits for it. An episode stays in its
     process; where that ended, it is played again, to where it was, in the next one."""
 
-    def __init__(self, source: Source, processes: Sequence[Process]) -> None:
-        self._source, self._processes = source, processes
+    def __init__(self, source: Source, author: str, processes: Sequence[Process]) -> None:
+        self._source, self._author, self._processes = source, author, processes
         self._threads = [ThreadPoolExecutor(1, "environment") for _ in processes]
         self._live: dict[int, Live] = {}
         self._asked: dict[int, Future[Step]] = {}
@@ -84,7 +84,7 @@ class HostedPlay:
         live = self._live.pop(episode)
         paid = self._soon(episode, live, lambda process: process.ask("finish", episode)).result()
         made = ended(live.steps, len(live.turns), paid)
-        self._source.remember(live.problem, live.turns, made, live.index)
+        self._source.remember(live.problem, live.turns, made, self._author, live.index)
         return made
 
     def close(self) -> None:
