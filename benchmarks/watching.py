@@ -88,7 +88,7 @@ def watch(connect, names, pipe):
             states = [each.state for each in view.nodes or ()]
             told = sum(len(each.columns["round"]) > 0 for each in (view.curves or {}).values())
             size = len(msgspec.json.encode(view))
-            refused = sum(observer.refused().values())
+            refused = sum(sum(each.refused.values()) for each in observer.seen().values())
             pipe.send((states.count("training"), told, time.process_time(), size, refused))
 
 

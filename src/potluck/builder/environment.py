@@ -33,7 +33,8 @@ def grade(task: EnvironmentTask, kept: Path | None, say: Callable[[str], None]) 
     if kept:
         with suppress(OSError, msgspec.MsgspecError):
             before = msgspec.json.decode((kept / ENVIRONMENT).read_bytes(), type=KeptGrade)
-    if before and before.source == _source(environment):
+    known = before and (before.name.rpartition("/")[2], before.source)
+    if before and known == (_shown(environment), _source(environment)):
         environment.found, environment.grade = before.found, before.found.grade
     else:
         say(f"{_shown(environment)}: played several times over, to see whether it repeats")

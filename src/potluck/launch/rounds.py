@@ -135,8 +135,8 @@ class LocalRounds:
         return RunResult(self.folder, done, stopped, accuracy, skipped)
 
     def _stay(self) -> None:
-        """Stay for those who still fetch the last texts of these authors: while a node that learns
-        is there, STAY_S at most. An author learns nothing, so it would be gone at once."""
+        """Stay while a node that learns is there, STAY_S at most: it may still fetch the last texts
+        of these authors, which have nothing else to do."""
         writing = self.config.node.keys() - self.config.learners.keys()
         end_s = time.monotonic() + STAY_S
         for author in self.authors:

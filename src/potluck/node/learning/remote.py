@@ -46,7 +46,7 @@ class RemoteLearner(Learning):
     objective: ObjectiveConfig
     learning_rate: LearningRate
     adam: Mapping[str, float]
-    """Those of ``ADAM``, of the server's optimiser."""
+    """Values of ``ADAM`` for the server's optimiser."""
     rows: int
     """Rows that are sent in each round, at least; those that are lacking teach nothing."""
     longest: int

@@ -63,7 +63,7 @@ class ChatEndpoint:
     """A served model, and how it is asked."""
 
     options: Any
-    """Those that it is built by, ``OpenAIOptions``: their module imports this one."""
+    """Options of its table, ``OpenAIOptions``: their module imports this one."""
 
     @property
     def address(self) -> Address:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from potluck.rollout.vllm.client import Address
 
 OF_LIBRARY = ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
-"""Those of the library ``openai``."""
+"""Variables that the library ``openai`` sends."""
 Price = Annotated[float, Meta(ge=0)]
 
 

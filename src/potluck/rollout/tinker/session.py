@@ -40,7 +40,7 @@ WAYS_OUT = {
     "notfound": "is url complete, and does the server still have what is asked for?",
     "unprocessable": "its version may not know the loss",
 }
-"""What to do, by a word in an error's type or text."""
+"""Way out, by a word in an error's type or text."""
 PROBE_RATE = 1e-3
 Pair = tuple[np.ndarray, np.ndarray]
 """Ids of a prompt and of its completion."""

@@ -49,7 +49,7 @@ class ServerEngine:
 
     policy: LanguageModel
     options: Any
-    """Those that it is built by, ``VllmOptions``: their module imports this one."""
+    """Options of its table, ``VllmOptions``: their module imports this one."""
     settings: EngineSettings
     weight_sync: WeightSync
 
