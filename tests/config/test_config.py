@@ -345,7 +345,10 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, fi
     needs = {
         "weight_decay": ["node.small.optimizer=adamw"],
         "intake": ["pace=free"],
-        "budget_usd": ["node.small.engine.usd_per_million_prompt=1"],
+        "budget_usd": [
+            f"node.small.engine.usd_per_million_{tokens}=1"
+            for tokens in ("prompt", "completion", *(["train"] if name == "tinker" else []))
+        ],
         "stranger": [*("swarm.open=true", "swarm.stranger_share=0.5", "swarm.strangers_share=0.5")],
     }.get(field.name, [])
     addresses = where == "swarm" and field.name in ("listen", "connect")
