@@ -1,10 +1,12 @@
 """The interface of a task, and what all tasks share: ids, digests, splits that do not overlap."""
 
 import hashlib
+import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import combinations, groupby
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from potluck.episode import Environment
 from potluck.fields import Options
@@ -92,6 +94,24 @@ def binary_rewards(correct: Iterable[bool], completions: Sequence[Completion]) -
     return [float(right and c.end == "stop") for right, c in zip(correct, completions, strict=True)]
 
 
+class Answers(NamedTuple):
+    """Completions to grade, each with what belongs to it."""
+
+    problems: Sequence[Problem]
+    completions: Sequence[Completion]
+    texts: Sequence[str]
+    episodes: Sequence[Episode | None]
+
+
+def number_of(reward: Any, before: str = "a reward is", behind: str = "") -> float:
+    """Read what a stranger's code pays. Raise TaskError unless it is a finite number; its message
+    has ``before`` and ``behind`` around the value."""
+    with suppress(TypeError, ValueError, OverflowError):
+        if not isinstance(reward, str | bytes) and math.isfinite(number := float(reward)):
+            return number
+    raise TaskError(f"{before} {repr(reward)[:60]}{behind}; expected a finite number")
+
+
 Graded = tuple[list[float], Mapping[str, list[float]]]
 """(rewards, what each reward function returned, by its name)."""
 
@@ -106,7 +126,8 @@ def graded(
     """Grade, and tell the numbers that rewards were made of; "task": the task's own grading. A task
     with an environment gets the episode of each completion."""
     if made := getattr(task, "graded", None):
-        both: Graded = made(problems, completions, texts, episodes or [None] * len(texts))
+        answers = Answers(problems, completions, texts, episodes or [None] * len(texts))
+        both: Graded = made(answers)
         return both
     rewards = task.rewards(problems, completions, texts)
     return rewards, {"task": rewards}
@@ -198,15 +219,9 @@ class DerivedTask:
     def problem(self, id: str) -> Problem:
         return self._task.problem(id)
 
-    def graded(
-        self,
-        problems: Sequence[Problem],
-        completions: Sequence[Completion],
-        texts: Sequence[str],
-        episodes: Sequence[Episode | None],
-    ) -> Graded:
+    def graded(self, answers: Answers) -> Graded:
         """Grade with the parts of each reward."""
-        return graded(self._task, problems, completions, texts, episodes)
+        return graded(self._task, *answers)
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
@@ -274,18 +289,12 @@ class WithOutOfDistribution(DerivedTask):
     def problem(self, id: str) -> Problem:
         return (self._other if id in self._elsewhere else self._task).problem(id)
 
-    def graded(
-        self,
-        problems: Sequence[Problem],
-        completions: Sequence[Completion],
-        texts: Sequence[str],
-        episodes: Sequence[Episode | None],
-    ) -> Graded:
+    def graded(self, answers: Answers) -> Graded:
         """Grade; with the parts of each reward where all problems are of [task]."""
-        if not any(p.id in self._elsewhere for p in problems):
-            return super().graded(problems, completions, texts, episodes)
+        if not any(p.id in self._elsewhere for p in answers.problems):
+            return super().graded(answers)
         rewards: list[float] = []
-        triples = zip(problems, completions, texts, strict=True)
+        triples = zip(*answers[:3], strict=True)
         for is_other, run in groupby(triples, lambda triple: triple[0].id in self._elsewhere):
             task = self._other if is_other else self._task
             rewards += task.rewards(*map(list, zip(*run, strict=True)))

@@ -19,15 +19,12 @@ import functools
 import hashlib
 import importlib
 import inspect
-import math
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Literal, get_args
@@ -36,7 +33,16 @@ import numpy as np
 
 from potluck.episode import transcript, turns_in
 from potluck.fields import Options
-from potluck.tasks.base import DerivedTask, Graded, Split, Task, TaskError, graded
+from potluck.tasks.base import (
+    Answers,
+    DerivedTask,
+    Graded,
+    Split,
+    Task,
+    TaskError,
+    graded,
+    number_of,
+)
 from potluck.types import OUT_OF_ROOM, Completion, Episode, Problem
 
 Format = Literal["text", "messages"]
@@ -137,7 +143,7 @@ class CustomRewards(DerivedTask):
         first = next((id for split in get_args(Split) for id in task.ids(split)), None)
         self._first = task.problem(first) if first else None
         if self._first:
-            given = _given([self._first], [], [], "text", self._columns)
+            given = _given(Answers([self._first], [], [], []), "text", self._columns)
             for reward in self._rewards:
                 _require_columns(reward, given)
 
@@ -148,50 +154,38 @@ class CustomRewards(DerivedTask):
             return
         texts = ["", self._first.answer or TRIAL_TEXT]  # a model may stop at once
         token_T, logp_T = np.zeros(1, np.int32), np.zeros(1, np.float32)
-        id, count, problems = self._first.id, len(texts), [self._first] * len(texts)
-        written = [Completion(id, "trial", i, token_T, logp_T, "stop") for i in range(count)]
-
-        def call(reward: Reward, format: Format) -> None:
-            if reward.function:
-                given = _given(problems, written, texts, format, self._columns)
-                _called(reward, reward.function, given, count)
-
+        written = [Completion(self._first.id, "trial", i, token_T, logp_T, "stop") for i in (0, 1)]
+        answers = Answers([self._first] * 2, written, texts, [None] * 2)
         for reward in self._rewards:
+            if reward.function is None:
+                continue
             try:
-                call(reward, reward.format)
+                _called(reward, reward.format, answers, self._columns)
             except TaskError as error:
                 other: Format = "text" if reward.format == "messages" else "messages"
                 try:
-                    call(reward, other)
+                    _called(reward, other, answers, self._columns)
                 except TaskError:
                     raise error from None
                 raise TaskError(
                     f"{error}; with format = {other!r} in its [[reward]] it can"
                 ) from error
 
-    def graded(
-        self,
-        problems: Sequence[Problem],
-        completions: Sequence[Completion],
-        texts: Sequence[str],
-        episodes: Sequence[Episode | None],
-    ) -> Graded:
+    def graded(self, answers: Answers) -> Graded:
         """Add up weight x number of each, and tell what each function returned, 0 for None. Raise
         TaskError if a function raised, or returned anything but one number or None for each."""
-        if not list(zip(problems, completions, texts, strict=True)):
+        if not list(zip(*answers, strict=True)):
             return [], {}
-        totals, parts = [0.0] * len(texts), {}
+        totals, parts = [0.0] * len(answers.texts), {}
         for name, reward in zip(self._names, self._rewards, strict=True):
             if reward.function is None:
-                values, _ = graded(self._task, problems, completions, texts, episodes)
+                values, _ = graded(self._task, *answers)
             else:
-                form, columns = reward.format, self._columns
-                given = _given(problems, completions, texts, form, columns, episodes)
-                values = _called(reward, reward.function, given, len(texts))
+                values = _called(reward, reward.format, answers, self._columns)
             parts[name] = values
             totals = [t + reward.weight * value for t, value in zip(totals, values, strict=True)]
         # At most: where a bad answer costs something, running on must not be the cheaper way.
-        pairs = zip(totals, completions, strict=True)
+        pairs = zip(totals, answers.completions, strict=True)
         return [min(total, 0.0) if c.end in OUT_OF_ROOM else total for total, c in pairs], parts
 
 
@@ -215,26 +209,14 @@ class HashReward(DerivedTask):
         rules = "hash 1: lowest bit of the first byte of sha256(problem id, tokens as <i4)"
         super().__init__(task, f"{rules}; problems of {task.digest}")
 
-    def graded(
-        self,
-        problems: Sequence[Problem],
-        completions: Sequence[Completion],
-        texts: Sequence[str],
-        episodes: Sequence[Episode | None],
-    ) -> Graded:
-        rewards = [_bit(c) for _, c, _ in zip(problems, completions, texts, strict=True)]
+    def graded(self, answers: Answers) -> Graded:
+        rewards = [_bit(c) for _, c, *_ in zip(*answers, strict=True)]
         return rewards, {"task": rewards}
 
 
-def _given(
-    problems: Sequence[Problem],
-    completions: Sequence[Completion],
-    texts: Sequence[str],
-    format: Format,
-    columns: ColumnsOf,
-    episodes: Sequence[Episode | None] = (),
-) -> dict[str, Any]:
+def _given(answers: Answers, format: Format, columns: ColumnsOf) -> dict[str, Any]:
     """Collect the keywords that TRL passes. A column that a row does not have is None there."""
+    problems, completions, texts, episodes = answers
     rows = [columns(problem) for problem in problems]
     names = dict.fromkeys(name for row in rows for name in row if name not in NOT_COLUMNS)
     as_messages = format == "messages"
@@ -243,7 +225,7 @@ def _given(
         "prompts": [p.messages if as_messages else p.question for p in problems],
         "completions": [
             _messages(*written) if as_messages else written[1]
-            for written in zip_longest(completions, texts, episodes)
+            for written in zip(completions, texts, episodes, strict=True)
         ],
         "completion_ids": [completion.token_T.tolist() for completion in completions],
         "log_extra": lambda name, value: None,
@@ -263,10 +245,11 @@ def _messages(completion: Completion, text: str, episode: Episode | None) -> lis
     return messages
 
 
-def _called(
-    reward: Reward, function: Callable[..., Any], given: Mapping[str, Any], count: int
-) -> list[float]:
-    """Call for a number for each of ``count`` completions, 0 for None; else raise TaskError."""
+def _called(reward: Reward, format: Format, answers: Answers, columns: ColumnsOf) -> list[float]:
+    """Call for a number for each completion, 0 for None; else raise TaskError."""
+    given, count = _given(answers, format, columns), len(answers.texts)
+    function = reward.function
+    assert function
     parameters = _parameters_of(function)
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         given = {p.name: given[p.name] for p in parameters if p.name in given}
@@ -287,19 +270,11 @@ def _called(
             f"reward {reward.name!r} returned {found} for {count} completions; expected one "
             f"number or None for each"
         )
-    return [_number(reward, i, value) for i, value in enumerate(values)]
-
-
-def _number(reward: Reward, i: int, value: Any) -> float:
-    if value is None:
-        return 0.0
-    with suppress(TypeError, ValueError, OverflowError):
-        if not isinstance(value, str | bytes) and math.isfinite(number := float(value)):
-            return number
-    raise TaskError(
-        f"reward {reward.name!r} returned {repr(value)[:60]} for completion {i}; expected a "
-        f"finite number, or None"
-    )
+    said = f"reward {reward.name!r} returned"
+    return [
+        0.0 if value is None else number_of(value, said, f" for completion {i}")
+        for i, value in enumerate(values)
+    ]
 
 
 async def _result(awaitable: Any) -> Any:

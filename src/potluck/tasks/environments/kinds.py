@@ -14,7 +14,6 @@ says, as with a tool.
 
 import asyncio
 import inspect
-import math
 import random
 import reprlib
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -24,7 +23,7 @@ import msgspec
 import numpy as np
 
 from potluck.episode import ToolCall, Turn
-from potluck.tasks.base import TaskError
+from potluck.tasks.base import TaskError, number_of
 from potluck.template import tool_schemas
 from potluck.types import Observation
 
@@ -109,7 +108,7 @@ class Instance:
         """End the episode; return its reward, tool calls and errors. Raise TaskError for a reward
         that is no finite number."""
         self._take_over()
-        return _number(self.settled(self.paid())), self.calls, self.errors
+        return number_of(self.settled(self.paid())), self.calls, self.errors
 
     def _take_over(self) -> None:
         if (last := Instance.acting) is self:
@@ -153,7 +152,7 @@ class GameInstance(Instance):
         if not (isinstance(returned, tuple | list) and len(returned) == 3):
             found = reprlib.repr(returned)
             raise TaskError(f"step returned {found}; expected (text, reward, done)")
-        self.reward += _number(returned[1])
+        self.reward += number_of(returned[1])
         return [("", str(returned[0]))], bool(returned[2])
 
 
@@ -224,12 +223,3 @@ def _text(result: Any) -> str:
         if all(isinstance(text, str) for text in texts):
             return "".join(map(str, texts))
     return str(result)
-
-
-def _number(reward: Any) -> float:
-    try:
-        if not isinstance(reward, str | bytes) and math.isfinite(number := float(reward)):
-            return number
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise TaskError(f"a reward is {repr(reward)[:60]}; expected a finite number")

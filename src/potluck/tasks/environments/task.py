@@ -1,18 +1,18 @@
 """A task whose answers are episodes: another task's problems, or numbers, and an environment."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from potluck.episode import EnvironmentFailed, turns_in
 from potluck.files import derived_seed
-from potluck.tasks.base import DerivedTask, Graded, Task, TaskError
+from potluck.tasks.base import Answers, DerivedTask, Graded, Task, TaskError
 from potluck.tasks.environments.hosted import HostedEnvironment, Start
 from potluck.tasks.environments.kinds import EnvironmentKind, Spec
 from potluck.tasks.environments.options import PlayOptions
-from potluck.types import OUT_OF_ROOM, Completion, Episode, Problem
+from potluck.types import OUT_OF_ROOM, Problem
 
 RowOf = Callable[[str], Mapping[str, Any]]
 
@@ -73,16 +73,11 @@ class EnvironmentTask(DerivedTask):
             self._asked[id] = replace(problem, question=question, tools=self._tools)
         return self._asked[id]
 
-    def graded(
-        self,
-        problems: Sequence[Problem],
-        completions: Sequence[Completion],
-        texts: Sequence[str],
-        episodes: Sequence[Episode | None],
-    ) -> Graded:
+    def graded(self, answers: Answers) -> Graded:
         """Pay what an environment of this node paid, and at most 0 where room ran out. Raise
         TaskError for a completion without its episode."""
         paid, last = list[float](), list[str]()
+        problems, completions, _, episodes = answers
         for completion, episode in zip(completions, episodes, strict=True):
             if not (turns := turns_in(completion.text or "")) or episode is None:
                 raise TaskError(
