@@ -34,8 +34,7 @@ def render(
     tools: Sequence[Mapping[str, object]] | None = None,
 ) -> str:
     """Make the prompt for an answer to ``messages``; raise TemplateFailed if there is none.
-    ``words`` are what the template finds by name: the tokenizer's special tokens. ``tools`` are
-    schemas of functions."""
+    ``words`` are what the template finds by name; ``tools`` are schemas of functions."""
     line = json.dumps([template, messages, words, tools], default=str) + "\n"
     said = ""
     with _lock:

@@ -41,17 +41,11 @@ class Reader:
     """A tokenizer, and the limits of the model that it belongs to."""
 
     def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        vocabulary: int,
-        stop_ids: frozenset[int],
-        stop: Sequence[str] = (),
-        context: int = 0,
-    ) -> None:
-        """Take ids below ``vocabulary``, the ids after which nothing follows, the names of those
-        among them that the recipe adds, and the model's positions, in tokens; 0: it does not say.
-        """
+        self, tokenizer: PreTrainedTokenizerBase, *, vocabulary: int, stop_ids: frozenset[int],
+        stop: Sequence[str] = (), context: int = 0,
+    ) -> None:  # fmt: skip
+        """Take ids below ``vocabulary``. ``stop`` are names of ``stop_ids`` that the recipe adds;
+        ``context``: the model's positions, in tokens; 0: it does not say."""
         self.tokenizer, self.stop_ids, self.context = tokenizer, stop_ids, context
         # Not len(tokenizer): that is a count, and ids may have gaps.
         self.vocabulary = min(max(tokenizer.get_vocab().values()) + 1, vocabulary)
@@ -121,8 +115,8 @@ class Reader:
             yield behind[len(anchor) :]
 
     def spelled(self, completion: Completion, problem: Problem, *, most_bytes: int) -> Completion:
-        """Give an own completion its text, for readers with other tokenizers; with none if
-        no text of ``most_bytes`` says exactly what its ids do."""
+        """Give an own completion its text, for readers with other tokenizers; None where no text of
+        ``most_bytes`` says exactly what its ids do."""
         text = self.said(completion, problem)
         sent = text if text is not None and len(text.encode()) <= most_bytes else None
         return replace(completion, text=sent, tokenizer=self.tokenizer_digest)

@@ -22,11 +22,9 @@ from potluck.model.policy import LanguageModel
 
 
 class ShardedModel(LanguageModel):
-    """A LanguageModel of which each process of a mesh holds a part of every weight.
-
-    ``logp`` is a collective: all of them call it, each with rows of its own. A backward pass
-    after it leaves in each the mean over the processes of its part of the gradient.
-    """
+    """A LanguageModel of which each process of a mesh holds a part of every weight. ``logp`` is a
+    collective, with rows of each process's own; a backward pass after it leaves in each the mean
+    over all processes of its part of the gradient."""
 
     def __init__(self, policy: LanguageModel, device: torch.device) -> None:
         """Use up ``policy``, equal on all processes; this one's part goes to ``device``, a layer at

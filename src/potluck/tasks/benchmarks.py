@@ -5,12 +5,9 @@
     math500    problem    "Convert the point $(0,3)$ in rectangular coordinates to polar ..."
                answer     "\\left( 3, \\frac{\\pi}{2} \\right)"
 
-GSM8K has grade-school problems in words, each with one number as its answer: only the number after
-the ``####`` is kept. A question may still hold chat markers such as ``<|im_end|>``: code that
-builds a prompt expects them. MATH-500 has competition problems, each with a short exact answer in
-LaTeX, and nothing to train on or to validate with, so it stands under ``[out_of_distribution]``
-beside another task. An id ends in the position in its file, from 0: ``gsm8k/train/17``,
-``math500/17``.
+Of GSM8K's answers only the number after the ``####`` is kept. MATH-500 has nothing to train on or
+to validate with, so it stands under ``[out_of_distribution]``. An id ends in the position in its
+file, from 0: ``gsm8k/train/17``, ``math500/17``.
 
 Sources: Cobbe et al. 2021, arXiv:2110.14168, 7,473 problems to train, 1,319 to test; Hendrycks et
 al. 2021, arXiv:2103.03874, the 500 of Lightman et al. 2023, arXiv:2305.20050.
@@ -24,7 +21,7 @@ from typing import Any, ClassVar, Literal, get_args
 from potluck.tasks.base import HeldTask, TaskError, TaskOptions, binary_rewards
 from potluck.tasks.grading import answer_in, one_number, prompt_for_tags
 from potluck.tasks.math.pool import MathGrading, require_algebra
-from potluck.tasks.sources import benchmark_rows, printable_text_of, text_of
+from potluck.tasks.sources import benchmark_rows, text_of
 from potluck.tasks.table import right_by
 from potluck.types import Completion, Problem
 
@@ -141,8 +138,7 @@ def _pairs(path: str, part: Part) -> list[tuple[str, str]]:
     hub_name, files = Gsm8kOptions.home, "train.jsonl and test.jsonl of GSM8K"
     rows = benchmark_rows(path, part, hub_name=hub_name, subset="main", files=files, line=line)
     return [
-        (printable_text_of(row, "question", where, expected=words), _gold(row, where))
-        for where, row in rows
+        (text_of(row, "question", where, expected=words), _gold(row, where)) for where, row in rows
     ]
 
 
@@ -171,8 +167,8 @@ class Math500(HeldTask):
         problems = [
             Problem(
                 f"math500/{i}",
-                printable_text_of(row, "problem", where, expected="a problem"),
-                printable_text_of(row, "answer", where, expected="the right answer").strip(),
+                text_of(row, "problem", where, expected="a problem"),
+                text_of(row, "answer", where, expected="the right answer").strip(),
                 options.system_prompt or MATH500_PROMPT,
             )
             for i, (where, row) in enumerate(rows)

@@ -3,11 +3,8 @@
     def correct(prompts, completions, solution, **columns):
         return [float(s in c) for s, c in zip(solution, completions)]
 
-Called with keywords, each a list with one entry a completion: ``prompts``, ``completions``,
-``completion_ids`` (lists of int), and every column of the problems' rows but NOT_COLUMNS; a task
-that has no rows has the columns ``question`` and ``answer``. It returns one number for each
-completion, or None where it has nothing to say, and may be ``async``. The reward is the sum of
-weight x number. Loading a function runs a stranger's file: callers ask for ``--trust-code`` before.
+docs/tasks.md says what one gets and returns. Loading it runs a stranger's file: callers ask for
+``--trust-code`` before.
 
 Source: TRL 1.16, GRPOTrainer; a function that works there works here unchanged. **Deviations**: the
 table at the end of docs/tasks.md. An unfinished completion earns at most 0
@@ -81,8 +78,7 @@ class Reward:
 
     @classmethod
     def load(cls, name: str, *, weight: float = 1.0, format: Format = "text") -> "Reward":
-        """Import, and so run, the file or module that ``name`` begins with. Raise TaskError if it
-        is not there, cannot be imported, or has no such function."""
+        """Import, and so run, the file or module; raise TaskError as ``load_function`` does."""
         if name == "task":
             return cls(name, None, "", weight, format)
         return cls(name, *load_function("reward", name), weight, format)
@@ -105,9 +101,8 @@ def hand_over(function: Callable[..., Any]) -> str:
 
 def load_function(what: str, name: str) -> tuple[Callable[..., Any], str]:
     """Import, and so run, the file or module that ``name`` begins with; return its function, and
-    the SHA-256 of the file, not of what that file imports; of a function of ``__main__`` that of
-    its own source. ``what`` it is for is told in errors. Raise TaskError if it is not there, cannot
-    be imported, or has no such function."""
+    the SHA-256 of the file; of a function of ``__main__`` that of its own source. Raise TaskError,
+    with ``what`` it is for, if it cannot be imported or there is no such function."""
     what, (place, _, attribute) = f"{what} {name!r}", name.rpartition(":")
     if place == "__main__":
         own = HANDED.get().get(name, getattr(sys.modules[place], attribute, None))
@@ -199,10 +194,9 @@ def _short_names(names: Sequence[str]) -> list[str]:
 class HashReward(DerivedTask):
     """Another task's problems, paid by one bit of a hash of the completion's tokens.
 
-    An untrained model never solves a problem, so all its advantages are 0 and nothing is tested.
-    Here about half of any model's completions earn 1.0, the same half on every node, so filters,
-    losses and updates all run. **Deviation** from every other task: unfinished completions are
-    paid as well, because an untrained model rarely stops.
+    Half of an untrained model's completions earn 1.0, the same half on every node, so filters,
+    losses and updates are tested. **Deviation** from every other task: unfinished completions are
+    paid as well, because such a model rarely stops.
     """
 
     def __init__(self, task: Task) -> None:
@@ -283,10 +277,8 @@ async def _result(awaitable: Any) -> Any:
 
 @functools.cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """Start the one event loop of this process, in a thread of its own.
-
-    An open client belongs to the loop it was opened in; a notebook is inside a loop already.
-    """
+    """Start the one event loop of this process, in a thread of its own: an open client belongs to
+    the loop it was opened in, and a notebook is inside a loop already."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="rewards", daemon=True).start()
     return loop

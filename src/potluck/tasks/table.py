@@ -1,11 +1,7 @@
 """Your own rows as a task: a file (JSON lines, a JSON array, CSV, TSV), or a data set of the Hub.
 
-    {"prompt": "What is 9 + 9?", "solution": "18", "level": 1}
-
-A question is a text, or messages as TRL has them: at most one of the role "system", then exactly
-one of "user". An answer is a text or a number. All columns of a row stay with its problem, for a
-function of ``rewards.py``. An id is the part and the position in it, from 0: ``jsonl/train/17``.
-A question may be made of several columns: ``{Body} {Question}``.
+All columns of a row stay with its problem, for a function of ``rewards.py``. An id is the part and
+the position in it, from 0: ``jsonl/train/17``. docs/tasks.md has the rest.
 """
 
 import hashlib
@@ -23,8 +19,7 @@ from msgspec import Meta
 
 from potluck.fields import Amount
 from potluck.tasks.base import HeldTask, Split, Task, TaskError, binary_rewards, normalised
-from potluck.tasks.environments.options import PlayOptions
-from potluck.tasks.environments.task import EnvironmentTask
+from potluck.tasks.environments.task import EnvironmentTask, PlayOptions
 from potluck.tasks.grading import (
     LONGEST_NUMBER,
     answer_in,
@@ -104,8 +99,7 @@ class TableOptions(PlayOptions, frozen=True, kw_only=True):
         return bool(self.answer or self.code)
 
     def parts(self, refuse: Refuse = refuse_all) -> Parts:
-        """Read the rows of each part that is named; ``refuse`` takes errors of single rows. Raise
-        TaskError if none is; and, as they are read, if one is missing, empty or malformed."""
+        """Read the rows of each part; raise TaskError if none is named or one cannot be read."""
         raise NotImplementedError
 
     def _parts(
@@ -164,18 +158,15 @@ class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag=
 class Table(HeldTask):
     """Rows as problems; 1.0 for a right answer in the right form, else 0.0.
 
-    Without a validation part, ``held_out`` problems of train validate instead of training: those
-    whose sha256 of the normalised question is smallest. Rows that ask the same question are held
-    out together, so there may be a few more.
+    Rows that ask the same question are held out together, so there may be a few more.
     """
 
     def __init__(
         self, name: str, parts: Parts, rules: TableOptions, unreadable: Sequence[TaskError] = ()
     ) -> None:
-        """Read every row of ``parts``; a part that is not there is an empty split. Reading fills
-        ``unreadable`` with errors of lines that are left out. Raise TaskError for a row without its
-        columns, for too few rows to hold some out, and where math-verify is needed and not
-        installed."""
+        """Read every row of ``parts``, which fills ``unreadable`` with errors of lines that are
+        left out. Raise TaskError for a row without its columns, for too few rows to hold some out,
+        and where math-verify is needed and not installed."""
         if rules.answer and rules.grading in ("math", "math-verify"):
             require_algebra()
         if rules.tolerance and rules.grading != "number":

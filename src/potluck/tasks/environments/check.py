@@ -78,8 +78,6 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 class Script(NamedTuple):
-    """An episode to play."""
-
     row: Mapping[str, Any]
     seed: int
     turns: tuple[Turn, ...]

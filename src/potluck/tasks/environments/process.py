@@ -52,13 +52,8 @@ class Process:
     def _started(self) -> Confined:
         if (running := self.running) is None:
             words = msgspec.json.encode(self.spec).decode()
-            running = self._running = Confined(
-                "potluck.tasks.environments.host",
-                self._limit_s,
-                self._limit_bytes,
-                words,
-                variables=self._variables,
-            )
+            host, limits = "potluck.tasks.environments.host", (self._limit_s, self._limit_bytes)
+            running = self._running = Confined(host, *limits, words, variables=self._variables)
             if running.state != "ready":
                 self.end()
                 limit = f"{self._limit_bytes / 2**30:g} GiB"

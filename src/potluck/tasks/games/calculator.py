@@ -16,15 +16,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from potluck.tasks.arithmetic import (
-    SPLIT_SIZES,
-    Arithmetic,
-    draw_chain,
-    require_another,
-)
+from potluck.tasks.arithmetic import SPLIT_SIZES, Arithmetic, draw_chain, require_another
 from potluck.tasks.base import binary_rewards
-from potluck.tasks.environments.options import PlayOptions
-from potluck.tasks.environments.task import EnvironmentTask
+from potluck.tasks.environments.task import EnvironmentTask, PlayOptions
 from potluck.types import Completion, Problem
 
 

@@ -67,11 +67,8 @@ class MazeOptions(NumberedOptions, frozen=True, kw_only=True, tag_field="name", 
                 "one of them has to be another out of distribution"
             )
         if split == "out-of-distribution":
-            return {
-                "kind": self.other_kind,
-                "size": self.other_size,
-                "held_out": self.other_size == self.size,
-            }
+            held_out = self.other_size == self.size
+            return {"kind": self.other_kind, "size": self.other_size, "held_out": held_out}
         return {"kind": self.kind, "size": self.size, "held_out": split == "validation"}
 
 
@@ -106,9 +103,8 @@ class Layout:
 
     def options(self, state: Standing) -> dict[str, Standing]:
         """List the moves that change something, and where each leads."""
-        options = {
-            letter: Standing(to, state.has_key) for letter, to in self.ways[state.cell].items()
-        }
+        ways = self.ways[state.cell].items()
+        options = {letter: Standing(to, state.has_key) for letter, to in ways}
         if self.kind == "keys" and state == (self.thing, False):
             options["k"] = Standing(state.cell, True)
         if self.kind == "portals" and state.cell in (self.thing, self.far_portal):
