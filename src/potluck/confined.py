@@ -1,8 +1,5 @@
-"""A process for what a stranger decides: the kernel bounds its memory, and its time for one line.
-
-That is processor time, so that a busy machine does what an idle one does. The process ends when its
-input does, so also when its parent is killed.
-"""
+"""A process for what a stranger decides: the kernel bounds its memory, and its processor time for
+one line. It ends when its input does, so also when its parent is killed."""
 
 import os
 import signal

@@ -128,8 +128,7 @@ def _is_within(value: Any, levels: int) -> bool:
 
 
 def acted(turns: Sequence[Turn], end: End) -> Sequence[Turn]:
-    """Return the turns that were handed to the environment: not one that its model did not end, for
-    lack of room."""
+    """Return the turns that the environment heard: not one that its model did not end."""
     return turns[:-1] if end == "length" else turns
 
 

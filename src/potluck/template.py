@@ -1,8 +1,5 @@
-"""Chat templates, which are programs of strangers: a process apart makes each prompt.
-
-Each and not the first, as a template can wait for a question. transformers does it there, in the
-sandbox of jinja, so that a prompt is to the letter what it would be here.
-"""
+"""Chat templates, which are programs of strangers: a process apart makes each prompt, not only
+the first, as a template can wait for a question. transformers does it there, in jinja's sandbox."""
 
 import atexit
 import json

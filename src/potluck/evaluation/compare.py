@@ -42,14 +42,11 @@ EvaluationProgress = Callable[[str, str, int, int], None]
 
 
 def evaluate_models(
-    request: EvaluationRequest,
-    *,
-    progress: EvaluationProgress,
+    request: EvaluationRequest, *, progress: EvaluationProgress,
     say: Callable[[str], None] = lambda text: None,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Return everything that is found, as data for JSON; ``say`` gets a line before an environment
-    is graded. Raise ConfigError where the request contradicts itself or has nothing to evaluate
-    on, else PotluckError for a model or data that cannot be loaded or a prompt without room."""
+    is graded. Raise PotluckError where the request contradicts itself or something is missing."""
     settings = request.resolved()
     config = settings.config
     if config.threads:

@@ -1,8 +1,5 @@
-"""Answers to problems that a model does not train on, graded, and the numbers that they give.
-
-An answer is right when it earns the whole reward, 1. Of tasks that pay 0 or 1, and most do,
-accuracy (the mean reward, as training reports it) and the share of right answers are one.
-"""
+"""Answers to problems that a model does not train on, graded, and the numbers that they give. An
+answer is right when it earns 1; accuracy is the mean reward, as training reports it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -1,5 +1,4 @@
-"""Options of an evaluation, completed from a recipe or a run's folder. What is wrong with them is
-said before torch is imported."""
+"""Options of an evaluation, completed from a recipe or a run's folder, before torch is imported."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -131,8 +131,7 @@ class LocalRounds:
         return RunResult(self.folder, done, stopped, accuracy, skipped)
 
     def _stay(self) -> None:
-        """Stay while a node that learns is there, STAY_S at most: it may still fetch the last texts
-        of these authors, which have nothing else to do."""
+        """Stay while a node that learns may still fetch the last texts of these authors."""
         writing = self.config.node.keys() - self.config.learners.keys()
         end_s = time.monotonic() + STAY_S
         for author in self.authors:

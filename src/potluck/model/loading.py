@@ -1,7 +1,5 @@
-"""Loading a model by its name: shape, tokenizer, stop tokens, weights.
-
-A name is a folder, a Hugging Face id, or ``builtin:NAME``. A folder of an adapter (peft)
-stands for its base model with the adapter merged into it.
+"""Loading a model by its name: a folder, a Hugging Face id, or ``builtin:NAME``. A folder of an
+adapter (peft) stands for its base model with the adapter merged into it.
 
 ``trust_remote_code`` is False wherever it may be given: left out, transformers asks at the
 terminal, and runs the code of a model folder at a "y".

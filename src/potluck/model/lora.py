@@ -1,8 +1,5 @@
-"""Low-rank adapters on a network, by peft.
-
-They are put into the network in place, so everything that takes a network takes one with
-adapters; ``save_pretrained`` then writes the adapter alone, as peft reads it.
-"""
+"""Low-rank adapters, put into a network in place, by peft; ``save_pretrained`` then writes the
+adapter alone."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -95,11 +92,8 @@ def trained(network: torch.nn.Module) -> list[torch.nn.Parameter]:
 
 @contextmanager
 def adapter_off(network: PreTrainedModel) -> Iterator[None]:
-    """Let the network compute as without its adapter, if it has one, inside the ``with`` block.
-
-    Its scale is 0 there: peft's own switch also stops its parameters from being trained, and FSDP
-    asks for that once.
-    """
+    """Let the network compute as without its adapter, if it has one, inside the ``with`` block: by
+    a scale of 0, as peft's own switch also stops training, for which FSDP asks once."""
     adapted: list[Any] = [m for m in network.modules() if hasattr(m, "unscale_layer")]
     for module in adapted:
         module.scale_layer(0.0)

@@ -1,8 +1,7 @@
 """A model whose weights are sharded over processes by torch's FSDP2 (``fully_shard``).
 
 Each layer is gathered for its own forward and backward pass, embedding and head for a whole
-pass of the ``Scorer``; gradients and the optimizer's state stay sharded. Writing makes thousands
-of passes a token wide, whose time would all go to gathering: a process writes with a whole copy.
+pass of the ``Scorer``. Writing, thousands of passes a token wide, is done with a whole copy.
 
 ``accelerate`` wraps a network, so weights that the scorer uses past the network's own
 ``forward`` (the head, a chunk at a time) would not be there.

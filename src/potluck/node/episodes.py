@@ -15,8 +15,7 @@ from potluck.model import Reader
 from potluck.types import Completion, Episode, Observed, Problem
 
 REPLAY_S = 30.0
-"""Seconds of a round in which one author's episodes are replayed, one begun within them included:
-an author of slow ones holds up nobody for longer."""
+"""Seconds of a round within which the replay of an author's episode may begin."""
 
 NotReplayed = Literal[
     "no episode", "own environment", "replay time", "environment failed", "other observation",

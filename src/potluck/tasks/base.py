@@ -87,7 +87,7 @@ def binary_rewards(correct: Iterable[bool], completions: Sequence[Completion]) -
     return [float(right and c.end == "stop") for right, c in zip(correct, completions, strict=True)]
 
 
-class Answers(NamedTuple):
+class Attempts(NamedTuple):
     """Completions to grade, each with what belongs to it."""
 
     problems: Sequence[Problem]
@@ -115,7 +115,7 @@ def graded(
 ) -> Graded:  # fmt: skip
     """Grade, and tell the numbers that rewards were made of; "task": the task's own grading."""
     if made := getattr(task, "graded", None):
-        answers = Answers(problems, completions, texts, episodes or [None] * len(texts))
+        answers = Attempts(problems, completions, texts, episodes or [None] * len(texts))
         both: Graded = made(answers)
         return both
     rewards = task.rewards(problems, completions, texts)
@@ -202,7 +202,7 @@ class DerivedTask:
     def problem(self, id: str) -> Problem:
         return self._task.problem(id)
 
-    def graded(self, answers: Answers) -> Graded:
+    def graded(self, answers: Attempts) -> Graded:
         """Grade with the parts of each reward."""
         return graded(self._task, *answers)
 
@@ -271,7 +271,7 @@ class WithOutOfDistribution(DerivedTask):
     def problem(self, id: str) -> Problem:
         return (self._other if id in self._elsewhere else self._task).problem(id)
 
-    def graded(self, answers: Answers) -> Graded:
+    def graded(self, answers: Attempts) -> Graded:
         """Grade; with the parts of each reward where all problems are of [task]."""
         if not any(p.id in self._elsewhere for p in answers.problems):
             return super().graded(answers)

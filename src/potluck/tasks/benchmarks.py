@@ -89,10 +89,9 @@ class Math500Options(BenchmarkOptions, frozen=True, kw_only=True, tag_field="nam
 class Gsm8k(HeldTask):
     """The problems of GSM8K, answered inside tags; 1.0 for format and number both right.
 
-    Validation is held out of ``train.jsonl`` by default, so that choices made by looking at it
-    do not use up the test set: the 512 problems whose sha256 of id and question is smallest.
-    ``validation="test"`` is what the paper does: the first 512 of ``test.jsonl``, and all of
-    ``train.jsonl`` to train on. ``problem`` knows every problem of both files either way.
+    Validation is held out of ``train.jsonl``, so that the test set is not used up; with
+    ``validation="test"``, as in the paper, it is the first 512 of ``test.jsonl``. ``problem`` knows
+    every problem of both files either way.
     """
 
     def __init__(self, options: Gsm8kOptions) -> None:

@@ -1,8 +1,6 @@
-"""Grading of answers in numbers, as pure functions over text.
-
-The text comes from a model or from a peer, so nothing here raises, runs what it reads, or takes
-more than linear time. It is strict because reinforcement learning finds every leniency:
-math-verify, which the field uses, takes ``2*9``, ``18%`` and ``17, 18`` for 18.
+"""Grading of answers in numbers: nothing here raises, runs what it reads, or takes more than linear
+time. It is strict because reinforcement learning finds every leniency: math-verify, which the field
+uses, takes ``2*9``, ``18%`` and ``17, 18`` for 18.
 """
 
 import re
@@ -13,7 +11,6 @@ LONGEST_TEXT = 1_000_000
 """Characters of a completion; a longer one is no answer. Far beyond any real run."""
 LONGEST_NUMBER = 40
 """Characters of a number, so that none is ever expensive to read or to compare."""
-
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 TAGGED = re.compile(r"\s*<think>.*?</think>\s*<answer>(.*?)</answer>\s*", re.DOTALL)
 NUMBER = re.compile(

@@ -35,7 +35,6 @@ REFUSED = {
     "propositional_logic": "its verifier may take hours for an answer",
 }
 """An answer comes from a model or from a peer, so nothing may run it."""
-
 ONLY = {
     "binary_matrix": re.compile(r"[0-9,\[\]\s]{0,2000}"),
     "coin_flip": re.compile(r"[0-9./]{0,40}(?:e-[0-9]{1,2})?"),
@@ -76,9 +75,6 @@ class ReasoningGymOptions(
 
 class ReasoningGym(HeldTask):
     """Problems of one kind; a completion earns what the kind's verifier gives it, 0 to 1.
-
-    The first ``held_out`` problems validate, the rest train; with ``other_parameters``
-    ``held_out`` are out of distribution too. A question that stood before is left out.
 
     **Deviation** from the library: a verifier that raises gives 0, an answer beyond
     LONGEST_ANSWER gets 0 unseen, a score outside of 0 to 1 is moved to the nearer end.

@@ -31,7 +31,7 @@ import numpy as np
 from potluck.episode import transcript, turns_in
 from potluck.fields import Options
 from potluck.tasks.base import (
-    Answers,
+    Attempts,
     DerivedTask,
     Graded,
     Split,
@@ -45,7 +45,6 @@ from potluck.types import OUT_OF_ROOM, Completion, Episode, Problem
 Format = Literal["text", "messages"]
 TRIAL_TEXT = "A completion."
 ColumnsOf = Callable[[Problem], Mapping[str, Any]]
-
 NOT_COLUMNS = ("prompt", "completion", "completion_ids")
 """Columns that TRL does not pass on under these names: they are there in the plural."""
 
@@ -138,7 +137,7 @@ class CustomRewards(DerivedTask):
         first = next((id for split in get_args(Split) for id in task.ids(split)), None)
         self._first = task.problem(first) if first else None
         if self._first:
-            given = _given(Answers([self._first], [], [], []), "text", self._columns)
+            given = _given(Attempts([self._first], [], [], []), "text", self._columns)
             for reward in self._rewards:
                 _require_columns(reward, given)
 
@@ -150,7 +149,7 @@ class CustomRewards(DerivedTask):
         texts = ["", self._first.answer or TRIAL_TEXT]  # a model may stop at once
         token_T, logp_T = np.zeros(1, np.int32), np.zeros(1, np.float32)
         written = [Completion(self._first.id, "trial", i, token_T, logp_T, "stop") for i in (0, 1)]
-        answers = Answers([self._first] * 2, written, texts, [None] * 2)
+        answers = Attempts([self._first] * 2, written, texts, [None] * 2)
         for reward in self._rewards:
             if reward.function is None:
                 continue
@@ -166,7 +165,7 @@ class CustomRewards(DerivedTask):
                     f"{error}; with format = {other!r} in its [[reward]] it can"
                 ) from error
 
-    def graded(self, answers: Answers) -> Graded:
+    def graded(self, answers: Attempts) -> Graded:
         """Add up weight x number of each, and tell what each function returned, 0 for None. Raise
         TaskError if a function raised, or returned anything but one number or None for each."""
         if not list(zip(*answers, strict=True)):
@@ -203,12 +202,12 @@ class HashReward(DerivedTask):
         rules = "hash 1: lowest bit of the first byte of sha256(problem id, tokens as <i4)"
         super().__init__(task, f"{rules}; problems of {task.digest}")
 
-    def graded(self, answers: Answers) -> Graded:
+    def graded(self, answers: Attempts) -> Graded:
         rewards = [_bit(c) for _, c, *_ in zip(*answers, strict=True)]
         return rewards, {"task": rewards}
 
 
-def _given(answers: Answers, format: Format, columns: ColumnsOf) -> dict[str, Any]:
+def _given(answers: Attempts, format: Format, columns: ColumnsOf) -> dict[str, Any]:
     """Collect the keywords that TRL passes. A column that a row does not have is None there."""
     problems, completions, texts, episodes = answers
     rows = [columns(problem) for problem in problems]
@@ -239,7 +238,7 @@ def _messages(completion: Completion, text: str, episode: Episode | None) -> lis
     return messages
 
 
-def _called(reward: Reward, format: Format, answers: Answers, columns: ColumnsOf) -> list[float]:
+def _called(reward: Reward, format: Format, answers: Attempts, columns: ColumnsOf) -> list[float]:
     """Call for a number for each completion, 0 for None; else raise TaskError."""
     given, count = _given(answers, format, columns), len(answers.texts)
     function = reward.function

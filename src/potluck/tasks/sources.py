@@ -1,8 +1,5 @@
-"""Rows of untrusted data, from files (JSON lines, a JSON array, CSV, TSV) or from the Hub.
-
-A file is read line by line with a limit. A line that is not as expected is refused with its
-place; the caller says what was expected and what to do instead.
-"""
+"""Rows of untrusted data, from files (JSON lines, a JSON array, CSV, TSV) or from the Hub. A line
+that is not as expected is refused with its place, and with what the caller expects."""
 
 import codecs
 import csv
@@ -18,7 +15,6 @@ from potluck.tasks.base import Split, TaskError
 
 SourceRow = tuple[str, Any]
 """The place, for an error, and what the JSON there holds: anything at all."""
-
 Parts = Mapping[Split, Iterable[SourceRow]]
 """Rows of the splits that there are."""
 Refuse = Callable[[TaskError], None]
@@ -33,7 +29,6 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 """Separators of the columns of a table, by the file's ending."""
 MOST_ROWS = 1_000_000
 """Number of rows of one part. All of them are held in memory."""
-
 # Terminal escapes have no place in a question, and lone surrogates no encoding.
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 

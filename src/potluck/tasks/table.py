@@ -50,8 +50,6 @@ ALONE: dict[Grading, str] = {
 }
 SYSTEM_PROMPTS = {grading: prompt_for_tags(alone) for grading, alone in ALONE.items()}
 """Default system prompt where ``tags`` are asked for and neither recipe nor row gives one."""
-
-
 MOST_HELD_OUT = 512
 RULES = ("question", "answer", "answer_after", "grading", "tags", "system_prompt")
 """Options that decide what the problems are and when one is solved: the digest has them."""
@@ -252,11 +250,9 @@ def _held_out(name: str, train: Sequence[Problem], count: int) -> dict[Split, li
 
 
 def right_by(
-    grading: Grading,
-    problems: Sequence[Problem],
-    answers: Sequence[str | None],
+    grading: Grading, problems: Sequence[Problem], answers: Sequence[str | None],
     tolerance: float = 0.0,
-) -> list[bool]:
+) -> list[bool]:  # fmt: skip
     """Tell whether each answer is right by the rule of that name; None never is."""
     pairs = list(zip(problems, answers, strict=True))
     if grading in ("math", "math-verify"):
@@ -283,8 +279,7 @@ def problem_of(id: str, row: Any, where: str, rules: TableOptions) -> Problem:
 
 
 def _filled(template: str, row: Mapping[str, Any], where: str) -> str:
-    """Put texts and numbers of the row in place of the columns' names of ``template``. What is
-    put in is not read again."""
+    """Put texts and numbers of the row in place of the columns' names of ``template``."""
 
     def part(match: re.Match[str]) -> str:
         if match[0] in ("{{", "}}"):

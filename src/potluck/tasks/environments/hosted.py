@@ -98,7 +98,7 @@ class HostedEnvironment:
         """Return the schemas of its tools, and True if it pays; raise EnvironmentFailed if there is
         no such class, or it cannot be constructed."""
         with self._lock:
-            schemas, pays, _ = self._replaying.ask("about")
+            schemas, pays, *_ = self._replaying.ask("about")
         return schemas, pays
 
     @property
@@ -203,8 +203,8 @@ class Live:
 
 
 class HostedPlay:
-    """Episodes in some processes, each with a thread that waits for it. An episode stays in its
-    process; where that ended, it is played again, to where it was, in the next one."""
+    """Episodes in some processes, each with a thread that waits for it. Where an episode's process
+    ended, it is played again, to where it was, in the next one."""
 
     def __init__(
         self, source: "HostedEnvironment", author: str, processes: Sequence[Process]

@@ -7,9 +7,8 @@ environment  what TRL's ``environment_factory`` makes, unchanged: ``reset(**row)
              one. A turn without a call ends the episode.
 
 Source: TRL 1.16, GRPOTrainer. **Deviations**: ``reset`` gets a ``seed`` beside the row, and only
-what it names, if it does not take all; a result is text, and cut; random numbers of Python and
-NumPy begin anew at ``reset``, for each instance its own. What a game raises in ``step`` is what it
-says, as with a tool.
+what it names, if it does not take all; a result is text, and cut; random numbers begin anew at
+``reset``. What a game raises in ``step`` is what it says, as with a tool.
 """
 
 import asyncio

@@ -1,5 +1,4 @@
-"""A process of an environment, as this side sees it: it is started when it is asked, and again
-after it ended."""
+"""A process of an environment, which is started when it is asked, and again after it ended."""
 
 import json
 from collections.abc import Mapping

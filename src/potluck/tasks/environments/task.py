@@ -11,7 +11,7 @@ from msgspec import Meta
 from potluck.episode import EnvironmentFailed, turns_in
 from potluck.fields import Positive
 from potluck.files import derived_seed
-from potluck.tasks.base import Answers, DerivedTask, Graded, Task, TaskError, TaskOptions
+from potluck.tasks.base import Attempts, DerivedTask, Graded, Task, TaskError, TaskOptions
 from potluck.tasks.environments.hosted import HostedEnvironment, Start
 from potluck.tasks.environments.kinds import KINDS, EnvironmentKind, Spec
 from potluck.types import OUT_OF_ROOM, Problem
@@ -39,8 +39,7 @@ class PlayOptions(TaskOptions, frozen=True, kw_only=True):
         return {key: name for key in KINDS if (name := getattr(self, key, ""))}
 
     def play(self) -> tuple[EnvironmentKind, str] | None:
-        """Return the kind and the place of the class to play in; None: there is none. Raise
-        TaskError where there are two."""
+        """Return the kind and the place of the class, if any; raise TaskError for two."""
         found = [(kind, self.code[kind]) for kind in KINDS if kind in self.code]
         if len(found) > 1:
             said = " and ".join(f"task.{key} is {name!r}" for key, name in found)
@@ -49,19 +48,16 @@ class PlayOptions(TaskOptions, frozen=True, kw_only=True):
 
 
 class EnvironmentTask(DerivedTask):
-    """Another task's problems, each the start of an episode.
-
-    A question has behind it what the environment says at ``reset``. It pays the reward; one that
-    has none leaves that to the other task, which reads the last turn alone.
-    """
+    """Another task's problems, each the start of an episode: the question has behind it what the
+    environment says at ``reset``. Where that pays nothing the other task grades the last turn."""
 
     environment: HostedEnvironment
 
     def __init__(
         self, task: Task, limits: PlayOptions, kind: EnvironmentKind, name: str, *, row: RowOf
     ) -> None:
-        """Start a process to see what tools there are, and whether it pays. ``row`` of a problem's
-        id is what ``reset`` gets. Raise TaskError where there is no such class."""
+        """Start a process to see what tools there are, and whether it pays. ``row`` of an id is
+        what ``reset`` gets. Raise TaskError where there is no such class."""
         place, _, attribute = name.rpartition(":")
         is_file = place.endswith(".py")
         here = f"{Path(place).expanduser().absolute()}:{attribute}" if is_file else name
@@ -104,7 +100,7 @@ class EnvironmentTask(DerivedTask):
             self._asked[id] = replace(problem, question=question, tools=self._tools)
         return self._asked[id]
 
-    def graded(self, answers: Answers) -> Graded:
+    def graded(self, answers: Attempts) -> Graded:
         """Pay what an environment of this node paid, and at most 0 where room ran out. Raise
         TaskError for a completion without its episode."""
         paid, last = list[float](), list[str]()

@@ -38,7 +38,7 @@ class CalculatorOptions(PlayOptions, frozen=True, kw_only=True, tag_field="name"
 
 
 class Calculator:
-    """An environment as TRL's ``environment_factory`` has it: its methods are tools."""
+    """An environment of TRL's kind: its methods are tools."""
 
     seeded = False
 

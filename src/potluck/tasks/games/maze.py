@@ -4,8 +4,7 @@
     model      e
     it says    11nw>           from 11 one can go north or west
 
-A player sees where it stands, and what it can do there: one letter is a move. Walls are seen
-beside a cell alone, and what was done before is not said again. There are two kinds of mazes:
+One letter is a move. Walls are seen beside a cell alone. There are two kinds of mazes:
 
     keys       the exit opens for those that took the key: "k", where it lies
     portals    the exit is walled off, and "o", in the portal, leads to the other side
@@ -152,9 +151,8 @@ class Maze:
 
 @lru_cache(maxsize=256)  # a group begins many times in one maze, and reads it as often
 def drawn(kind: MazeKind, size: int, held_out: bool, number: int) -> tuple[Layout, int, str]:
-    """Draw the maze of this number, whose shortest way has ``size`` to 2 ``size`` moves; with the
-    turns that one has, and what it says first. No maze that is held out begins like one that is
-    not."""
+    """Draw the maze of this number; return also the turns that one has, and what it says first. No
+    maze that is held out begins like one that is not."""
     generator = random.Random(f"maze/{kind}/{size}/{held_out}/{number}")
     one = KINDS[number % 2] if kind == "any" else kind
     while True:
