@@ -58,8 +58,8 @@ def add_adapter(
 
 
 def targets_of(targets: Targets, layers: Collection[str], model_type: str) -> Targets:
-    """Choose what gets an adapter in a model that has linear ``layers`` of these names: where it
-    has none of the default ones, those that peft has for its architecture, if any."""
+    """Choose what gets an adapter in a model of these linear ``layers``: where it has none of the
+    default ones, those that peft has for its architecture, if any."""
     if tuple(targets) != DEFAULT_TARGETS or {*targets} & {*layers}:
         return targets
     from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as KNOWN

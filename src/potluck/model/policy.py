@@ -21,8 +21,7 @@ Ids = Sequence[np.ndarray]
 class LanguageModel(Reader):
     """Any ``transformers`` causal LM, restricted to the ids that its tokenizer has.
 
-    An embedding is often padded to a round size. Ids beyond the tokenizer mean nothing and are
-    cut off before the softmax, when writing and when learning.
+    Ids beyond the tokenizer, which pad an embedding, are cut off before the softmax.
     """
 
     def __init__(

@@ -59,8 +59,7 @@ SIZES: dict[str, dict[str, Any]] = {
         ("7B", 3584, 28, 28, 4, 18944, 152064, False),
     )
 }
-"""Source: the Qwen2.5 technical report, arXiv:2412.15115, table 1, and the published
-configurations; Qwen2.5-Coder has the same shapes (arXiv:2409.12186)."""
+"""Sources: arXiv:2412.15115, table 1; Qwen2.5-Coder has the same shapes (arXiv:2409.12186)."""
 
 
 def published_shape(model: str) -> Shape | None:

@@ -21,8 +21,7 @@ from potluck.types import OBSERVED_BYTES, Completion, Episode, Problem
 
 Made = TypeVar("Made")
 EpisodeKey = tuple[str, str, bytes, str, int]
-"""Problem and turns; where an episode does not repeat itself also what was observed between them,
-and its author's name and its place among the author's completions of the problem."""
+"""Problem and turns; of grade "own" also what was observed between them, author and index."""
 FEWEST_PROCESSES, MOST_PROCESSES = 2, 4
 MOST_KEPT_BYTES = 2**26
 """Bytes of the episodes that are remembered, the latest ones."""

@@ -1,7 +1,6 @@
 """Grading of answers in mathematics, with computer algebra in processes that can be killed.
 
-Reading decides most answers here. The rest goes to at most four processes (``confined.py``),
-started when first needed.
+Reading decides most answers here. The rest goes to at most four processes (``confined.py``).
 
 No answer reaches a parser of Python: math-verify reads plain expressions with sympy's
 ``parse_expr``, which is ``eval``, so only its LaTeX reader is used.
