@@ -214,13 +214,13 @@ def assert_same_gradient(ours, theirs, atol=1e-5):
 
 
 @pytest.mark.parametrize("objective", presets)
-@pytest.mark.parametrize("budget", [1, 20, 45, 10_000])
-def test_any_micro_batches_give_the_gradient_of_the_papers_sum_over_the_whole(objective, budget):
+def test_any_micro_batches_give_the_gradient_of_the_papers_sum_over_the_whole(objective):
     policy, groups = tiny.policy(), ragged_groups(authors=("south", "north"))
     loss, gradient = oracle(policy, groups, objective)
-    report, ours = learn(policy, groups, objective, budget=budget)
-    assert_same_gradient(ours, gradient)
-    assert_close(report.loss, loss, rtol=0, atol=1e-5)
+    for budget in (1, 20, 45, 10_000):
+        report, ours = learn(policy, groups, objective, budget=budget)
+        assert_same_gradient(ours, gradient)
+        assert_close(report.loss, loss, rtol=0, atol=1e-5)
     assert max(float(g.abs().max()) for g in gradient) > 1e-2  # there was something to compare
 
 
