@@ -185,13 +185,14 @@ def advantages_of(group, scale):
 
 
 def row_logits(network, prompt, written, temperature, heard):
-    """The logits in the place of each token, by a forward pass of all ids before it."""
-    ids, found = [int(id) for id in prompt], []
+    """The logits in the place of each token, by a forward pass of this row alone."""
+    ids, before = [int(id) for id in prompt], []
     for place, id in enumerate(written.token_T):
         ids += heard.get(place, [])
-        found.append(network(input_ids=torch.tensor([ids])).logits[0, -1, : tiny.VOCABULARY])
+        before.append(len(ids) - 1)
         ids.append(int(id))
-    return [logits / temperature for logits in found]
+    logits_TV = network(input_ids=torch.tensor([ids])).logits[0, :, : tiny.VOCABULARY]
+    return [logits_TV[place] / temperature for place in before]
 
 
 def row_logp(network, prompt, written, temperature, heard=MappingProxyType({})):
