@@ -318,7 +318,7 @@ def test_noise_is_not_taken_for_the_wrong_mode(server, engine_of, sampler):
     engine, generator = engine_of(policy(sharpness=2)), np.random.default_rng(0)
     server.mode = OTHER[WRONG[(*sampler,)[0]]]
     server.twist = moved(lambda logp: min(logp + generator.laplace(0, 0.02), 0.0))
-    for seed in range(20):
+    for seed in range(8):
         write(engine, sampled(seed, **sampler))
 
 
