@@ -16,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from potluck.exchange.base import ExchangeError, WireError
+from potluck.exchange.base import ExchangeError, WireError, require_at_most, unpacked
 from potluck.exchange.fetcher import Answers
 from potluck.exchange.folder.store import Store, check_endpoints, free_endpoints, try_endpoint
 from potluck.exchange.keys.keys import STRANGERS
@@ -55,15 +55,6 @@ class Card(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     questions: dict[str, bytes]
     """Challenges by the name of the node that is asked."""
     answers: dict[str, bytes]
-
-
-def read_card(data: bytes) -> Card:
-    if len(data) > CARD_BYTES:
-        raise WireError(f"a card has more than {CARD_BYTES} bytes", "too large")
-    try:
-        return msgspec.msgpack.decode(data, type=Card)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"a card is not readable: {error}") from error
 
 
 class FolderExchange(ProcessExchange):
@@ -175,7 +166,8 @@ class FolderExchange(ProcessExchange):
                 if self._seen.get(name) != mark:
                     self._seen[name] = mark
                     try:
-                        self._hear(name, read_card(data), now_s)
+                        require_at_most(CARD_BYTES, len(data), f"a card has {len(data)} bytes")
+                        self._hear(name, unpacked(data, Card, "a card is"), now_s)
                     except WireError as error:
                         self._mailbox.refuse(name, error, now_s)
             self._see(now_s)
