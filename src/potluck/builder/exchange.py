@@ -15,6 +15,7 @@ from potluck.config import LOCAL_SWARM, ConfigError, RunConfig, as_tree
 from potluck.exchange import (
     Agreement,
     Exchange,
+    ExchangeError,
     InStep,
     Limits,
     MailboxRule,
@@ -24,7 +25,6 @@ from potluck.exchange import (
     transport,
 )
 from potluck.exchange.keys.keys import (
-    IdentityError,
     Key,
     KnownKeys,
     make_key,
@@ -167,7 +167,7 @@ def open_exchange(
 ) -> Iterator[Exchange]:
     """Connect the node to the others; what the recipe leaves out (roster, addresses, key) comes
     from files that ``potluck run`` has prepared in the run's folder. Raise as
-    ``Transport.open_exchange``; and IdentityError for a key that is another's, or cannot be read.
+    ``Transport.open_exchange``; and ExchangeError for a key that is another's, or cannot be read.
     """
     swarm, here = config.swarm, folder / LOCAL_SWARM
     members, roster = frozenset(config.members), swarm_roster(config, folder)
@@ -175,12 +175,12 @@ def open_exchange(
     key = Key.load(Path(swarm.key)) if swarm.key else make_key(here / f"{name}.key")
     owners = [owner for owner, public in roster.items() if public == key.public]
     if owners and name not in owners:
-        raise IdentityError(
+        raise ExchangeError(
             f"{swarm.key or here} holds the key of {owners[0]!r}, not of {name!r}; name "
             f"the file of {name!r} with --set swarm.key=FILE"
         )
     if name in roster and roster[name] != key.public:
-        raise IdentityError(
+        raise ExchangeError(
             f"the roster has another key for {name!r} than {swarm.key or here}; put "
             f"`{roster_line(name, key)}` into it, or name the right key in [swarm] key"
         )
@@ -236,7 +236,7 @@ def partners_of(config: RunConfig, name: str) -> Partners:
 
 def swarm_roster(config: RunConfig, folder: Path) -> dict[str, bytes]:
     """Read public keys by name, from the recipe's file or that of the nodes of this machine. Raise
-    ConfigError for a member without a key in it, IdentityError if it cannot be read."""
+    ConfigError for a member without a key in it, ExchangeError if it cannot be read."""
     place = Path(config.swarm.roster or folder / LOCAL_SWARM / "roster.toml")
     if not (config.swarm.roster or place.is_file()):
         return {}

@@ -16,11 +16,11 @@ from potluck.show.trackers.base import (
     About,
     Recording,
     Tracker,
-    TrackerError,
     evaluation_values,
     round_values,
 )
 from potluck.show.trackers.libraries import TensorBoard, Trackio, Wandb, has_credentials
+from potluck.types import PotluckError
 
 TRACKERS: Mapping[str, Callable[[About], Tracker]] = {
     "tensorboard": TensorBoard,
@@ -32,17 +32,17 @@ MOST_RECORDED_BYTES = 1 << 20
 
 
 def require_trackers(names: Sequence[str], *, wandb_mode: str) -> None:
-    """Raise TrackerError, before anything is written, if a library is not here, or W&B knows no
+    """Raise PotluckError, before anything is written, if a library is not here, or W&B knows no
     account."""
     for name in names:
         if find_spec(name) is None:
-            raise TrackerError(
+            raise PotluckError(
                 f"[log] to names {name!r}, whose library is not here; "
                 f"pip install 'potluck[{name}]', or take it out"
             )
     # Left to itself W&B would ask on the terminal, in the middle of the display.
     if "wandb" in names and wandb_mode == "online" and not has_credentials():
-        raise TrackerError(
+        raise PotluckError(
             "[log] to names 'wandb', which knows no account here; call `wandb login`, or set "
             "wandb_mode = 'offline'"
         )
@@ -110,7 +110,7 @@ class Tracked:
                     self._close(failed=True)
                     if not isinstance(error, Exception):
                         raise
-                    raise TrackerError(
+                    raise PotluckError(
                         f"[log] {name} does not start for node {about.node!r}: {_said(error)}; "
                         f"mend it or take it out of 'to', then go on with --resume"
                     ) from error
