@@ -17,10 +17,9 @@ from typing import Literal
 import msgspec
 
 from potluck.exchange.base import ExchangeError, WireError, require_at_most, unpacked
-from potluck.exchange.fetcher import Answers
 from potluck.exchange.folder.store import Store, check_endpoints, free_endpoints, try_endpoint
 from potluck.exchange.keys.keys import STRANGERS
-from potluck.exchange.process import CLOSE_S, ProcessExchange
+from potluck.exchange.process import CLOSE_S, Answers, ProcessExchange
 from potluck.exchange.protocol.announcement import CHALLENGE_BYTES, encode_answer
 from potluck.exchange.protocol.beliefs import Question
 from potluck.exchange.protocol.fetch_queue import FetchJob
@@ -171,7 +170,7 @@ class FolderExchange(ProcessExchange):
                     except WireError as error:
                         self._mailbox.refuse(name, error, now_s)
             self._see(now_s)
-            if self._fetcher.wake():
+            if self._wake():
                 self._active_s = now_s
             self._changed.notify_all()
 
