@@ -24,13 +24,7 @@ from potluck.exchange import (
     Provenance,
     transport,
 )
-from potluck.exchange.keys.keys import (
-    Key,
-    KnownKeys,
-    make_key,
-    read_roster,
-    roster_line,
-)
+from potluck.exchange.keys import keys
 from potluck.exchange.protocol.mailbox import Partners
 from potluck.exchange.transport import Digest, Notify
 from potluck.exchange.wire.message import (
@@ -172,7 +166,7 @@ def open_exchange(
     swarm, here = config.swarm, folder / LOCAL_SWARM
     members, roster = frozenset(config.members), swarm_roster(config, folder)
     # A name that was mistyped is not to become a new key.
-    key = Key.load(Path(swarm.key)) if swarm.key else make_key(here / f"{name}.key")
+    key = keys.Key.load(Path(swarm.key)) if swarm.key else keys.make_key(here / f"{name}.key")
     owners = [owner for owner, public in roster.items() if public == key.public]
     if owners and name not in owners:
         raise ExchangeError(
@@ -182,7 +176,7 @@ def open_exchange(
     if name in roster and roster[name] != key.public:
         raise ExchangeError(
             f"the roster has another key for {name!r} than {swarm.key or here}; put "
-            f"`{roster_line(name, key)}` into it, or name the right key in [swarm] key"
+            f"`{keys.roster_line(name, key)}` into it, or name the right key in [swarm] key"
         )
     listen, connect = swarm.listen, swarm.connect
     if not (listen or connect):
@@ -191,7 +185,7 @@ def open_exchange(
     own = Membership(
         agreement=agreement,
         key=key,
-        known_keys=KnownKeys(roster, members, swarm.open, here / f"{name}.known.toml"),
+        known_keys=keys.KnownKeys(roster, members, swarm.open, here / f"{name}.known.toml"),
         folder=folder / name,
         members=members,
         partners=partners_of(config, name),
@@ -240,7 +234,7 @@ def swarm_roster(config: RunConfig, folder: Path) -> dict[str, bytes]:
     place = Path(config.swarm.roster or folder / LOCAL_SWARM / "roster.toml")
     if not (config.swarm.roster or place.is_file()):
         return {}
-    roster = read_roster(place)
+    roster = keys.read_roster(place)
     for name in config.members:
         if name not in roster:
             raise ConfigError(
