@@ -185,7 +185,7 @@ class Exchange(Protocol):
 
         Call it once a round and every five seconds. It waits for nothing and may be called from any
         thread. A transport may drop lines, and send none while nobody listens; only the newest
-        counts. Raise ValueError if the line is another node's or run's.
+        counts.
         """
 
     def status(self) -> Status:
