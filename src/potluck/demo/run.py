@@ -1,9 +1,5 @@
-"""The demo: two models with one skill each, together and each by itself.
-
-Runs with the same seeds: both together with LWS, where each writes half of the completions; and
-their controls. They run side by side, each in a process with one thread, so that the numbers do
-not depend on the machine's load.
-"""
+"""The demo: two models with one skill each, together and each by itself. The runs go side by side,
+each in a process with one thread, so that the numbers do not depend on the machine's load."""
 
 import time
 from dataclasses import dataclass

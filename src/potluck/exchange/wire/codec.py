@@ -1,16 +1,11 @@
-"""The wire format, versions 2 to 4: what one node sends of a round.
+"""The wire format, versions 2 to 4: what one node sends of a round; ``docs/wire.md`` has each byte.
 
     message = b"PTLK"  u8 version  u8 codec  header block  body blocks
-    block   = u32 size, then as many bytes
-    header  = sender, round, how it was made, the problems; a row for each completion
-    body    = the ids of all completions one after the other, then their log-probabilities, if any;
-              from version 3 on then their texts, if any has a byte
 
-All little-endian. In the codecs "exact" and "compact" a block holds one zstd frame, in "raw"
-nothing is compressed. ``message.py`` and ``byte_planes.py`` have the two parts, ``docs/wire.md``
-every byte. ``version`` rises when an old reader could not read the new bytes; a new way to write
-the body is a new ``codec``. A message is of version 4 if it has episodes, of 3 if it has texts, and
-else of 2. It holds no rewards and nothing that an environment said: each node grades for itself.
+``message.py`` has the header, ``byte_planes.py`` the body: the ids of all completions, then their
+log-probabilities, then their texts. ``version`` rises when an old reader could not read the new
+bytes; a new way to write the body is a new ``codec``. A message is of version 4 if it has episodes,
+of 3 if it has texts, and else of 2. It holds no rewards and nothing that an environment said.
 """
 
 import hashlib

@@ -7,7 +7,6 @@
     <run>/status/<node>       a status line, for people, and only while somebody listens
 
 Nothing is fetched, put or answered in a callback of Zenoh, and every channel from it is bounded.
-One thread empties those of announcements; status lines stay in theirs until somebody looks.
 """
 
 import random

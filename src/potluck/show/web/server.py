@@ -1,14 +1,5 @@
 """The server: the page, its data as JSON, and streams of changes. It only reads.
 
-    /                    the page
-    /api/start           StartView
-    /api/run             RunView: ?run=
-    /api/events          the same, then its changes, as server-sent events
-    /api/pair            PairView: ?run=&learner=&author=
-    /api/texts           TextsView: ?run=&node=, &round= for another than the newest
-    /api/search          TextsView: ?run=&node=&q=
-    /api/experiment      a view of another feed: ?experiment=
-
 An error is {"error": "one line"} with its status. The first line that is printed is the address, or
 the run that started this process reads an error.
 """
