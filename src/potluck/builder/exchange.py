@@ -27,12 +27,7 @@ from potluck.exchange import (
 from potluck.exchange.keys import keys
 from potluck.exchange.protocol.mailbox import Partners
 from potluck.exchange.transport import Digest, Notify
-from potluck.exchange.wire.message import (
-    BEYOND,
-    FINGERPRINT_BYTES,
-    NO_TOKENIZER,
-    PROMPT_DIGEST_BYTES,
-)
+from potluck.exchange.wire import message
 from potluck.model import Reader
 from potluck.model.loading import load_tokenizer
 from potluck.model.prompt import prompt_ids
@@ -68,7 +63,7 @@ def agreements_of(
     question_digest, agreements = _by_problem(task, _question), {}
     for name, policy in policies.items():
         model = policy.fingerprint() if policy else str(config.node[name].engine)
-        tokenizer = policy.tokenizer_digest if policy else NO_TOKENIZER
+        tokenizer = policy.tokenizer_digest if policy else message.NO_TOKENIZER
         agreements[name] = Agreement(
             run=config.name,
             node=name,
@@ -95,7 +90,7 @@ def _agreed_digest(config: RunConfig, task: Task) -> bytes:
 
 
 def _short(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()[:FINGERPRINT_BYTES]
+    return hashlib.sha256(text.encode()).digest()[: message.FINGERPRINT_BYTES]
 
 
 def _limits(config: RunConfig, policy: Reader | None) -> Limits:
@@ -112,7 +107,7 @@ def _limits(config: RunConfig, policy: Reader | None) -> Limits:
         message_bytes=min(most, MOST_MESSAGE_BYTES),
         completions=completions,
         tokens=tokens,
-        vocabulary=policy.vocabulary if policy else BEYOND,
+        vocabulary=policy.vocabulary if policy else message.BEYOND,
         text_bytes=text_bytes,
     )
 
@@ -125,7 +120,7 @@ def _by_problem(task: Task, made: Callable[[Problem], bytes]) -> Digest:
     @cache
     def known(problem_id: str) -> bytes:
         data = made(task.problem(problem_id))
-        return hashlib.sha256(data).digest()[:PROMPT_DIGEST_BYTES] if data else b""
+        return hashlib.sha256(data).digest()[: message.PROMPT_DIGEST_BYTES] if data else b""
 
     def of(problem_id: str) -> bytes | None:
         with lock:  # batches are read in threads, and no two may use one tokenizer at a time
