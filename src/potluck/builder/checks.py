@@ -24,13 +24,6 @@ LONGEST = 200
 """Problems with the longest questions whose prompts are looked at, where any may be drawn."""
 
 
-def require_devices(config: RunConfig) -> None:
-    """Raise ModelError unless every node's device and weights are here, as far as one can see."""
-    for name, node in config.trained_here.items():
-        loading.require_device(node.device, name)
-        loading.require_weights(node.model)
-
-
 def require_tokenizers(config: RunConfig) -> None:
     """Raise ModelError unless all nodes share a tokenizer, or read texts and no claims about ids;
     or if one lacks the stop tokens named, or they are text to it where texts are read: a text that

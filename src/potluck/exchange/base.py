@@ -116,14 +116,17 @@ class Round:
 
     def received_by(self, me: str, round: int) -> Received:
         """Collect what the others sent again, from the record of a ``round`` of node ``me``."""
+        batches = self.by_author(round).items()
+        made = (Delivery(by, then, b"", (*of,)) for (by, then), of in batches if by != me)
+        return Received(tuple(made))
+
+    def by_author(self, round: int) -> dict[tuple[str, int], list[Completion]]:
+        """Sort the completions of a ``round`` by author and the author's round."""
         batches: dict[tuple[str, int], list[Completion]] = {}
         for then, completions in [(round, self.completions), *sorted(self.late.items())]:
             for completion in completions:
-                if completion.author != me:
-                    batches.setdefault((completion.author, then), []).append(completion)
-        return Received(
-            tuple(Delivery(author, then, b"", (*of,)) for (author, then), of in batches.items())
-        )
+                batches.setdefault((completion.author, then), []).append(completion)
+        return batches
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,8 @@ def step(nodes: Sequence[Participant], round: int) -> list[RoundReport]:
             for node, its in zip(nodes, stored, strict=True):
                 own = {c.problem_id for c in its.completions if c.author == node.name}
                 node.begin(round + 1, its.received_by(node.name, round), own)
-        return [node.learn_again(round, its) for node, its in zip(nodes, stored, strict=True)]
+        pairs = zip(nodes, stored, strict=True)
+        return [node.use(round, its, Spent(), node.record.size(round)) for node, its in pairs]
     opened = [node.open(round) for node in nodes]
     sent = [node.send(each) for node, each in zip(nodes, opened, strict=True)]
     for node, each in zip(nodes, sent, strict=True):

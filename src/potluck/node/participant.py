@@ -99,10 +99,6 @@ class Participant(ABC):
         self.record.add("metrics", [as_line(report)])
         return report
 
-    def learn_again(self, round: int, kept: Round) -> RoundReport:
-        """Use a round whose completions are on disk, after a crash."""
-        return self.use(round, kept, Spent(), self.record.size(round))
-
     def next_round(self, done: int, furthest: int) -> tuple[int, int]:
         """Return the round to do next, and the one in which the others say they are.
 

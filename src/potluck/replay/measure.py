@@ -86,7 +86,7 @@ def replay_node(
         live = replace(node, learner=recording)
         report = live.use(round, recorded, NOT_LIVE, size_bytes=0)
         # A round in which nothing came is not scored.
-        everyone = _everyone(recording.scored[0]) if recording.scored else None
+        everyone = _everyone(*recording.scored) if recording.scored else None
         found = None
         if round == rounds[-1] or (every and (round + 1) % every == 0):
             found = evaluate(node.learner.policy, engine, node.task, "validation", count, silent)

@@ -144,10 +144,7 @@ class Free(Pace):
         return looked
 
     def select(self, round: int, arrived: Round, read: Read) -> Selection:
-        batches: dict[tuple[str, int], list[Completion]] = {}
-        for then, completions in [(round, arrived.completions), *sorted(arrived.late.items())]:
-            for completion in completions:
-                batches.setdefault((completion.author, then), []).append(completion)
+        batches = arrived.by_author(round)
         asked = [
             c for (author, _), came in batches.items() for c in self._asked_of(round, author, came)
         ]
