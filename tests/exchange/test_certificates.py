@@ -8,8 +8,8 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from potluck.exchange.base import ExchangeError
 from potluck.exchange.keys.certificates import (
-    CertificateError,
     certificate_files,
     check_certificate,
     write_certificates,
@@ -21,7 +21,7 @@ def certificate(path):
 
 
 def refused(call, *args):
-    with pytest.raises(CertificateError) as caught:
+    with pytest.raises(ExchangeError) as caught:
         call(*args)
     assert "\n" not in str(caught.value)
     return str(caught.value)

@@ -10,10 +10,9 @@ from typing import get_args
 
 import pytest
 
-from potluck.exchange.base import Reason, WireError
+from potluck.exchange.base import ExchangeError, Reason, WireError
 from potluck.exchange.keys.keys import (
     STRANGERS,
-    IdentityError,
     Key,
     KnownKeys,
     make_key,
@@ -30,7 +29,7 @@ DATA = bytes(range(256)) * 8
 
 def refused(call, *args):
     """The one line with which ``call`` refuses."""
-    with pytest.raises(IdentityError) as caught:
+    with pytest.raises(ExchangeError) as caught:
         call(*args)
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -325,5 +324,5 @@ def test_a_disk_that_takes_nothing_is_told_and_stops_nobody(tmp_path, caplog):
 
 def test_pins_that_cannot_be_read_are_an_error_at_the_start(tmp_path):
     (pins := tmp_path / "known.toml").write_text("nonsense")
-    with pytest.raises(IdentityError, match=r"known\.toml is not TOML"):
+    with pytest.raises(ExchangeError, match=r"known\.toml is not TOML"):
         KnownKeys({}, [], True, pins)

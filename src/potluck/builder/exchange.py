@@ -15,6 +15,7 @@ from potluck.config import LOCAL_SWARM, ConfigError, RunConfig, as_tree
 from potluck.exchange import (
     Agreement,
     Exchange,
+    ExchangeError,
     InStep,
     Limits,
     MailboxRule,
@@ -23,14 +24,7 @@ from potluck.exchange import (
     Provenance,
     transport,
 )
-from potluck.exchange.keys.keys import (
-    IdentityError,
-    Key,
-    KnownKeys,
-    make_key,
-    read_roster,
-    roster_line,
-)
+from potluck.exchange.keys import keys
 from potluck.exchange.protocol.mailbox import Partners
 from potluck.exchange.transport import Digest, Notify
 from potluck.exchange.wire.message import (
@@ -167,22 +161,22 @@ def open_exchange(
 ) -> Iterator[Exchange]:
     """Connect the node to the others; what the recipe leaves out (roster, addresses, key) comes
     from files that ``potluck run`` has prepared in the run's folder. Raise as
-    ``Transport.open_exchange``; and IdentityError for a key that is another's, or cannot be read.
+    ``Transport.open_exchange``; and ExchangeError for a key that is another's, or cannot be read.
     """
     swarm, here = config.swarm, folder / LOCAL_SWARM
     members, roster = frozenset(config.members), swarm_roster(config, folder)
     # A name that was mistyped is not to become a new key.
-    key = Key.load(Path(swarm.key)) if swarm.key else make_key(here / f"{name}.key")
+    key = keys.Key.load(Path(swarm.key)) if swarm.key else keys.make_key(here / f"{name}.key")
     owners = [owner for owner, public in roster.items() if public == key.public]
     if owners and name not in owners:
-        raise IdentityError(
+        raise ExchangeError(
             f"{swarm.key or here} holds the key of {owners[0]!r}, not of {name!r}; name "
             f"the file of {name!r} with --set swarm.key=FILE"
         )
     if name in roster and roster[name] != key.public:
-        raise IdentityError(
+        raise ExchangeError(
             f"the roster has another key for {name!r} than {swarm.key or here}; put "
-            f"`{roster_line(name, key)}` into it, or name the right key in [swarm] key"
+            f"`{keys.roster_line(name, key)}` into it, or name the right key in [swarm] key"
         )
     listen, connect = swarm.listen, swarm.connect
     if not (listen or connect):
@@ -191,7 +185,7 @@ def open_exchange(
     own = Membership(
         agreement=agreement,
         key=key,
-        known_keys=KnownKeys(roster, members, swarm.open, here / f"{name}.known.toml"),
+        known_keys=keys.KnownKeys(roster, members, swarm.open, here / f"{name}.known.toml"),
         folder=folder / name,
         members=members,
         partners=partners_of(config, name),
@@ -236,11 +230,11 @@ def partners_of(config: RunConfig, name: str) -> Partners:
 
 def swarm_roster(config: RunConfig, folder: Path) -> dict[str, bytes]:
     """Read public keys by name, from the recipe's file or that of the nodes of this machine. Raise
-    ConfigError for a member without a key in it, IdentityError if it cannot be read."""
+    ConfigError for a member without a key in it, ExchangeError if it cannot be read."""
     place = Path(config.swarm.roster or folder / LOCAL_SWARM / "roster.toml")
     if not (config.swarm.roster or place.is_file()):
         return {}
-    roster = read_roster(place)
+    roster = keys.read_roster(place)
     for name in config.members:
         if name not in roster:
             raise ConfigError(

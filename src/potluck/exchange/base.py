@@ -3,7 +3,9 @@ the round goes on without it, and ``Round.missing`` names it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
+
+import msgspec
 
 from potluck.reports.status import PeerLine, StatusLine
 from potluck.types import Completion, PotluckError
@@ -37,6 +39,23 @@ class WireError(ExchangeError):
     def __init__(self, message: str, reason: Reason = "malformed") -> None:
         super().__init__(message)
         self.reason = reason
+
+
+_Form = TypeVar("_Form")
+
+
+def unpacked(data: bytes | memoryview, form: type[_Form], what: str) -> _Form:
+    """Decode MessagePack that a peer may have written; raise WireError if it is no ``form``."""
+    try:
+        return msgspec.msgpack.decode(data, type=form)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"{what} not readable: {error}") from error
+
+
+def require_at_most(most: int, number: int, what: str) -> None:
+    """Raise WireError for a number beyond the bound that a reader has set."""
+    if number > most:
+        raise WireError(f"{what}; at most {most} are taken", "too large")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +185,7 @@ class Exchange(Protocol):
 
         Call it once a round and every five seconds. It waits for nothing and may be called from any
         thread. A transport may drop lines, and send none while nobody listens; only the newest
-        counts. Raise ValueError if the line is another node's or run's.
+        counts.
         """
 
     def status(self) -> Status:

@@ -49,8 +49,6 @@ class MemoryHub:
         self._lines: dict[str, StatusLine] = {}
 
     def member(self, name: str) -> "_Member":
-        if name not in self._agreements:
-            raise ValueError(f"{name!r} is not on this hub; it has {', '.join(self._agreements)}")
         return _Member(self, self._agreements[name])
 
     def deliver(self, round: int, author: str, message: bytes) -> None:
@@ -107,7 +105,6 @@ class _Member:
         return ()
 
     def tell(self, line: StatusLine) -> None:
-        self._agreement.require_own(line)
         self._hub._lines[line.node] = line
 
     def status(self) -> Status:

@@ -4,12 +4,15 @@ All that waits for others has a thread of its own; the training thread waits onl
 ``gather``, and there for as long as it says.
 """
 
+import random
 import secrets
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -25,9 +28,8 @@ from potluck.exchange.base import (
     assemble_round,
     silent,
 )
-from potluck.exchange.fetcher import Answers, Fetcher, WorkerThreads
-from potluck.exchange.keys.keys import BATCH, without_signature
-from potluck.exchange.protocol.announcement import encode_announcement, offer_of
+from potluck.exchange.keys.keys import BATCH, verify, without_signature
+from potluck.exchange.protocol.announcement import digest_of, encode_announcement, offer_of
 from potluck.exchange.protocol.beliefs import Beliefs, Question
 from potluck.exchange.protocol.fetch_queue import FetchJob, FetchQueue
 from potluck.exchange.protocol.outbox import Outbox
@@ -41,6 +43,7 @@ from potluck.exchange.protocol.signed import (
 )
 from potluck.exchange.transport import Membership
 from potluck.exchange.wire.codec import decode, encode
+from potluck.exchange.workers import WorkerThreads
 from potluck.reports.events import Notice
 from potluck.reports.status import PeerLine, StatusLine
 from potluck.types import Completion
@@ -48,12 +51,17 @@ from potluck.types import Completion
 TELL_S = 0.2
 CLOSE_S = 5.0
 """Seconds that a closed exchange waits for its threads."""
+MOST_ANSWERS = 256
+"""Answers to one question that are verified. What is none by its form does not count."""
+
+Answers = Iterable[tuple[Hashable, Payload]]
+"""Anybody's answers as they come, each with the program that sent it; none if nobody answers."""
 
 
 class ProcessExchange(ABC):
     """One node's connection to the others, whatever carries the bytes. A transport starts threads
-    that announce what ``_announcement`` returns, and tell ``_beliefs`` and ``_mailbox`` what they
-    hear; both are guarded by the lock of ``_changed``."""
+    that announce what ``_announcement`` returns, tell ``_beliefs`` and ``_mailbox`` what they hear,
+    and then call ``_wake``; all three need the lock of ``_changed``."""
 
     def __init__(self, own: Membership) -> None:
         self._own, self._agreement = own, own.agreement
@@ -80,11 +88,7 @@ class ProcessExchange(ABC):
         self._lines = Believed(self._agreement.run, STATUS_LINES)
         self._lines_lock = threading.Lock()
         self._beliefs = Beliefs(own.agreement, self._session_id, own.known_keys, self._mailbox)
-        self._workers = WorkerThreads(self._me, self._closed)
-        self._fetcher = Fetcher(
-            *(self._get_batches, self._get_answers, self._agreement, self._mailbox, self._beliefs),
-            *(self._changed, self._workers),
-        )
+        self._workers = WorkerThreads(self._me)
 
     @abstractmethod
     def _get_batches(self, job: FetchJob) -> Answers:
@@ -119,7 +123,7 @@ class ProcessExchange(ABC):
             self._disk_is_full = True
         with self._lock:
             self._mailbox.begin(round, time.monotonic())
-            self._fetcher.wake()
+            self._wake()
             self._due_s = 0.0
             self._to_announce.notify()
 
@@ -157,7 +161,6 @@ class ProcessExchange(ABC):
             return tuple(sorted(self._mailbox.absent()))
 
     def tell(self, line: StatusLine) -> None:
-        self._agreement.require_own(line)
         signed = encode_status(line, self._own.key, session=self._session_id)
         with self._lock:  # else the thread that has just sent the line before drops this one
             self._line = signed
@@ -198,6 +201,86 @@ class ProcessExchange(ABC):
             task=self._agreement.provenance.task,
             clock_s=self._joined_s + time.monotonic(),
         )
+
+    def _wake(self) -> bool:
+        """Start a thread for each batch that is to be fetched now, and each node to be asked;
+        return whether a batch is fetched. Retries are due later, so call it often."""
+        if self._closed.is_set():
+            return False
+        is_fetching, now_s = False, time.monotonic()
+        while question := self._beliefs.take_question(now_s):
+            try:
+                self._workers.start("ask the others", partial(self._ask, question))
+            except RuntimeError:  # it is asked again later, when there may be a thread
+                self._beliefs.unanswered(question, now_s)
+        while job := self._mailbox.fetch_queue.take(now_s):
+            try:
+                self._workers.start("fetch batches", partial(self._fetch, job))
+                is_fetching = True
+            except RuntimeError:
+                self._mailbox.fetch_queue.again(job, now_s, jitter=random.random())
+        return is_fetching
+
+    def _fetch(self, job: FetchJob) -> None:
+        came = any(self._read_batch(job, payload) for _, payload in self._get_batches(job))
+        with self._changed:
+            if not came:
+                self._mailbox.fetch_queue.again(job, time.monotonic(), jitter=random.random())
+            self._wake()
+
+    def _ask(self, question: Question) -> None:
+        announcement = None
+        answers = self._beliefs.worth_reading(question, self._get_answers(question))
+        for payload in islice(answers, MOST_ANSWERS):
+            try:
+                announcement = self._beliefs.read_answer(question, payload)
+                break
+            except WireError as error:  # Another node may serve its key.
+                self._refuse(question.name, error, fault=False)
+        with self._changed:
+            if announcement:
+                self._beliefs.answered(question, announcement, time.monotonic())
+                self._changed.notify_all()
+            else:
+                self._beliefs.unanswered(question, time.monotonic())
+            self._wake()
+
+    def _read_batch(self, job: FetchJob, payload: Payload) -> bool:
+        """Validate one answer; return whether it is what its author announced."""
+        author, offer = job.author, job.offer
+        with self._changed:
+            self._mailbox.received_bytes += len(payload)
+            peer = self._mailbox.peers.get(author)
+            public = peer.public if peer else b""
+        try:
+            what = f"its batch of round {offer.round}"
+            if (size := len(payload)) != offer.size_bytes:
+                claimed = f"which was announced with {offer.size_bytes}"
+                raise WireError(f"{size} bytes came for {what}, {claimed}", "forged")
+            signed = bytes(payload)
+            if digest_of(signed) != offer.digest:
+                raise WireError(f"what came for {what} is another", "forged")
+            data = verify(BATCH, signed, public)
+        except WireError as error:
+            self._refuse(author, error, fault=False)  # Another node may serve its key.
+            return False
+        try:
+            message = decode(data, self._agreement.limits)
+            completions = self._agreement.accept(author, offer.round, message)
+        except WireError as error:
+            with self._changed:
+                if self._mailbox.fetch_queue.settle(author, offer, valid=False):
+                    self._refuse(author, error, fault=True)
+            return True
+        with self._changed:
+            self._mailbox.deliver(Delivery(author, offer.round, signed, completions), offer)
+            self._changed.notify_all()
+        return True
+
+    def _refuse(self, name: str, error: WireError, *, fault: bool) -> None:
+        with self._changed:
+            self._mailbox.refuse(name, error, time.monotonic(), fault=fault)
+            self._changed.notify_all()
 
     def _read_lines(self, confirmed: Mapping[str, tuple[bytes, bytes]], now_s: float) -> None:
         """Read the status lines that came; ``confirmed`` has the key and the session of those that

@@ -14,7 +14,6 @@ from potluck.exchange.protocol.rules import MailboxRule
 from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.wire.message import NO_TOKENIZER, Limits, Message, Provenance
 from potluck.reports.events import Told
-from potluck.reports.status import StatusLine
 from potluck.types import Completion
 
 TRANSPORTS = {
@@ -57,14 +56,6 @@ class Agreement:
             prompts[id], questions[id] = prompt, question
         made = Message(self.run, round, self.node, self.provenance, prompts, batch, questions)
         return made if made.has_texts else replace(made, questions={})
-
-    def require_own(self, line: StatusLine) -> None:
-        """Raise ValueError if a status line is not this node's, of this run."""
-        if (line.run, line.node) != (self.run, self.node):
-            raise ValueError(
-                f"{self.node!r} of run {self.run!r} cannot tell the status of {line.node!r} of "
-                f"run {line.run!r}"
-            )
 
     def accept(self, sender: str, round: int, message: Message) -> tuple[Completion, ...]:
         """Return the completions of a decoded message; raise WireError if it is another node's,

@@ -65,11 +65,8 @@ class RecordingLearner(Learner):
 def replay_node(
     node: Node, method: str, rounds: Sequence[int], config: RunConfig
 ) -> Iterator[ReplayRow]:
-    """Replay the rounds on a node whose exchange has them; measuring changes nothing in it.
-
-    Raises:
-        NonFiniteError: the method gives a number that is not finite.
-    """
+    """Replay the rounds on a node whose exchange has them; measuring changes nothing in it. Raise
+    NonFiniteError if the method gives a number that is not finite."""
     engine, learner = evaluation_engine(node.writer.engine, config), node.learner
     assert isinstance(learner, Learner)
     every, count = config.evaluation.every, config.evaluation.problems

@@ -94,18 +94,11 @@ def make_plan(
     rounds: int | None = None,
     out: Path | None = None,
 ) -> ReplayPlan:
-    """Check a replay and make ``out``, so that it does not fail at its first row, after minutes.
+    """Check a replay and make ``out``, so that it does not fail at its first row, after minutes;
+    raise RunReadError if ``run`` is no run, ReplayError if it has not what is asked for.
 
-    Args:
-        methods: names, or weights of one's own, with commas between them; None: those of
-            ``DEFAULT_METHODS`` that need no log-probabilities, or all if the run's nodes sent some.
-        node: one of the run's; empty: all that have done a round here.
-        rounds: the first so many; None: all.
-        out: the folder to write; None: ``run``/replay.
-
-    Raises:
-        RunReadError: ``run`` is no run.
-        ReplayError: there is no such method, node or round, or ``out`` cannot be written.
+    By default replayed are ``DEFAULT_METHODS``, or those of them that need no log-probabilities if
+    the run's nodes sent none, on each node that has done a round here.
     """
     recorded, config = read_run(run), load(run / "recipe.json")
     if methods is None:

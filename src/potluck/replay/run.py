@@ -100,15 +100,9 @@ def _first_turn(completion: Completion) -> Completion:
 def replay(
     plan: ReplayPlan, *, say: Callable[[str], None], trust_code: bool = False
 ) -> Iterator[ReplayRow]:
-    """Yield each row when it is measured: node by node, method by method, round by round.
-
-    A method that breaks down (``NonFiniteError``) ends there; ``say`` tells, and the next begins.
-
-    Raises:
-        NonFiniteError: every method broke down, on every node.
-        ReplayError: a round is missing, the model is not the run's, or a method needs
-            log-probabilities that were not sent.
-        PotluckError: a model or a task cannot be loaded, or is another one.
+    """Yield each row when it is measured: node by node, method by method, round by round. A method
+    that breaks down ends there; ``say`` tells, and the next begins. Raise NonFiniteError if all
+    did, and another PotluckError for what would stop any method, before one begins.
     """
     if plan.config.threads:
         torch.set_num_threads(plan.config.threads)

@@ -1,9 +1,4 @@
-"""Events of a running run, and one protocol for everything that shows them.
-
-    nodes --Event--> Display (a terminal, trackers, lines of JSON for another process, several)
-
-``show/terminal/__init__.py`` has the displays that ``--display`` can name.
-"""
+"""Events of a running run, and one protocol for everything that shows them."""
 
 import json
 import math

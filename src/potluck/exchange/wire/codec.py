@@ -1,16 +1,11 @@
-"""The wire format, versions 2 to 4: what one node sends of a round.
+"""The wire format, versions 2 to 4: what one node sends of a round; ``docs/wire.md`` has each byte.
 
     message = b"PTLK"  u8 version  u8 codec  header block  body blocks
-    block   = u32 size, then as many bytes
-    header  = sender, round, how it was made, the problems; a row for each completion
-    body    = the ids of all completions one after the other, then their log-probabilities, if any;
-              from version 3 on then their texts, if any has a byte
 
-All little-endian. In the codecs "exact" and "compact" a block holds one zstd frame, in "raw"
-nothing is compressed. ``message.py`` and ``byte_planes.py`` have the two parts, ``docs/wire.md``
-every byte. ``version`` rises when an old reader could not read the new bytes; a new way to write
-the body is a new ``codec``. A message is of version 4 if it has episodes, of 3 if it has texts, and
-else of 2. It holds no rewards and nothing that an environment said: each node grades for itself.
+``message.py`` has the header, ``byte_planes.py`` the body: the ids of all completions, then their
+log-probabilities, then their texts. ``version`` rises when an old reader could not read the new
+bytes; a new way to write the body is a new ``codec``. A message is of version 4 if it has episodes,
+of 3 if it has texts, and else of 2. It holds no rewards and nothing that an environment said.
 """
 
 import hashlib
@@ -21,7 +16,16 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from potluck.exchange.base import Delivery, Reason, Round, Traffic, WireError, assemble_round
+from potluck.exchange.base import (
+    Delivery,
+    Reason,
+    Round,
+    Traffic,
+    WireError,
+    assemble_round,
+    require_at_most,
+    unpacked,
+)
 from potluck.exchange.keys.keys import without_signature
 from potluck.exchange.wire import byte_planes
 from potluck.exchange.wire.byte_planes import Blocks, Codec
@@ -74,7 +78,7 @@ def encode(message: Message, *, codec: Codec = "exact") -> bytes:
     header = msgspec.msgpack.encode(made)
     try:
         # A reader's checks of the header, made here: what it would refuse is not sent.
-        rows_of(type(made).read(header), MOST)
+        rows_of(unpacked(header, type(made), "header is"), MOST)
     except WireError as error:
         raise ValueError(f"no reader takes this: {error}") from error
     (head,) = [header] if codec == "raw" else byte_planes.squeezed(header)
@@ -99,11 +103,10 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
     version, codec, has_logp, blocks = _start(data, limits)
     at_most = min(HEADER_BYTES, limits.message_bytes)
     head: byte_planes.Buffer = blocks.take("header")
-    if len(head) > at_most:
-        raise WireError(f"header has {len(head)} bytes; at most {at_most} are taken", "too large")
+    require_at_most(at_most, len(head), f"header has {len(head)} bytes")
     if codec != "raw":
         head = byte_planes.expanded(head, "header", at_most=at_most)
-    header = HEADERS[version].read(head)
+    header = unpacked(head, HEADERS[version], "header is")
     rows = rows_of(header, limits)
     count = int(rows.length_B.sum())
     token_X = byte_planes.read_ids(codec, header.id_bits, blocks, count)
@@ -138,9 +141,7 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
 
 
 def _start(data: bytes, limits: Limits) -> tuple[int, Codec, bool, Blocks]:
-    if len(data) > limits.message_bytes:
-        what = f"message has {len(data)} bytes; at most {limits.message_bytes} are taken"
-        raise WireError(what, "too large")
+    require_at_most(limits.message_bytes, len(data), f"message has {len(data)} bytes")
     if len(data) < START.size:
         raise WireError(f"message ends at byte {len(data)}, within its first {START.size}")
     magic, version, codec = START.unpack_from(data)
@@ -188,10 +189,7 @@ def decode_round(data: bytes, *, run: str, round: int, node: str) -> Round:
     run's. Signatures are not verified again: the file is the node's own."""
     if hashlib.sha256(data[:-32]).digest() == data[-32:]:  # else of 0.2.0, or no MessagePack
         data = data[:-32]
-    try:
-        page = msgspec.msgpack.decode(data, type=_RoundFile)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"round {round} of {node!r} is not readable: {error}") from error
+    page = unpacked(data, _RoundFile, f"round {round} of {node!r} is")
     if (page.version, page.round, page.node) != (ROUND_FILE_VERSION, round, node):
         found = f"a page of version {page.version}, round {page.round} and node {page.node!r}"
         ours = f"that of version {ROUND_FILE_VERSION}, round {round} and {node!r}"

@@ -1,9 +1,6 @@
-"""Channels of samples under many names, each name's newest, until somebody looks.
-
-Subscriptions fill ring channels in Zenoh's own threads and call no Python, so a flood costs its
-bytes and little more. Each known name has a channel of its own: a flood under one name pushes out
-no other name's samples.
-"""
+"""Channels of samples under many names, each name's newest, until somebody looks. Zenoh's threads
+fill them and call no Python, so a flood costs its bytes and little more. Each known name has one of
+its own: a flood under one name pushes out no other name's samples."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress

@@ -7,7 +7,6 @@
     <run>/status/<node>       a status line, for people, and only while somebody listens
 
 Nothing is fetched, put or answered in a callback of Zenoh, and every channel from it is bounded.
-One thread empties those of announcements; status lines stay in theirs until somebody looks.
 """
 
 import random
@@ -18,8 +17,7 @@ from typing import Any, TypeVar
 
 import zenoh
 
-from potluck.exchange.fetcher import Answers
-from potluck.exchange.process import CLOSE_S, ProcessExchange
+from potluck.exchange.process import CLOSE_S, Answers, ProcessExchange
 from potluck.exchange.protocol.announcement import CHALLENGE_BYTES, HELLO, encode_answer
 from potluck.exchange.protocol.beliefs import Question
 from potluck.exchange.protocol.fetch_queue import FetchJob
@@ -255,7 +253,7 @@ class ZenohExchange(ProcessExchange):
                 if (now_s := time.monotonic()) > look_s:
                     look_s = now_s + SILENCE_S
                     self._beliefs.ask_the_silent(now_s)
-                self._fetcher.wake()
+                self._wake()
 
     def _each(self, channel: zenoh.handlers.Handler[_Item]) -> Iterator[_Item]:
         """Yield what comes, until this node leaves."""

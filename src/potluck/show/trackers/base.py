@@ -6,15 +6,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from potluck.reports.tokens import Recorded
-from potluck.types import PotluckError
 
 TableRows = Sequence[Mapping[str, Any]]
 GROUPED = {"reward_mean": "reward/mean", "own_reward_mean": "reward/own"}
 """Fields of a round whose curves belong into one picture; the others keep their names."""
-
-
-class TrackerError(PotluckError):
-    """A tracker cannot start. One that fails later is left behind, and is no error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,27 +42,23 @@ Drop = Callable[[tuple[str, int] | None], None]
 """Ends the connection of a client at once, without the data that it has not taken."""
 
 
-class WebAddressError(PotluckError):
-    """An address or a token with which the page cannot be served."""
-
-
 class SlowReaderError(Exception):
     """A reader that did not take what it was sent."""
 
 
 def choose_token(host: str, *, make: bool) -> str:
-    """Return the token that a visitor needs, "" for none; raise WebAddressError if ``host`` needs
+    """Return the token that a visitor needs, "" for none; raise PotluckError if ``host`` needs
     one and there is none."""
     given = os.environ.get(TOKEN_VARIABLE, "")
     if given and (len(given) < SHORTEST_TOKEN or not given.isascii() or not given.isprintable()):
-        raise WebAddressError(
+        raise PotluckError(
             f"{TOKEN_VARIABLE} has {len(given)} characters; a token needs {SHORTEST_TOKEN} or more "
             f"of ASCII, or leave it out: --web-token makes one"
         )
     if given or make:
         return given or secrets.token_urlsafe(24)
     if not is_loopback(host):
-        raise WebAddressError(
+        raise PotluckError(
             f"the page at {host}: other machines reach that address, so it needs --web-token; "
             f"without an address the page is for this machine alone"
         )
