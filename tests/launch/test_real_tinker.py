@@ -466,7 +466,7 @@ def test_a_budget_that_is_spent_ends_the_run(llama, tmp_path):
 def test_a_server_without_room_for_an_adapter_is_named(start, tmp_path):
     full = start("llama", adapters=2)
     taken = [session_on(full, tmp_path)]
-    assert "five minutes" in told({"a": node(full), "b": node(full)}, tmp_path / "a")
+    assert "for 5 minutes" in told({"a": node(full), "b": node(full)}, tmp_path / "a")
     assert taken
 
 

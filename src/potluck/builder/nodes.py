@@ -143,11 +143,14 @@ def make_remote(
     saved = checkpoint.served(checkpoint.checkpoint_folder(folder, first)) if first else {}
     session = TinkerSession.of(node.engine, node.model, folder)
     seed = derived_seed(f"{config.seed}/{name}/adapter") >> 32
-    session.open(node.lora.r, seed, saved.get("state", ""))
+    reader = Reader.of(node.reads, stop=sampling.stop)
+    # Of another tokenizer the last id is none of the server's.
+    ids = reader.stop_id, reader.vocabulary - 1
+    session.open(node.lora.r, seed, saved.get("state", ""), ids)
     schedule = node.learning_rate, node.lr_schedule, node.warmup_updates, config.rounds
     return RemoteLearner(
         name,
-        Reader.of(node.reads, stop=sampling.stop),
+        reader,
         session,
         config.objective,
         LearningRate(*schedule),

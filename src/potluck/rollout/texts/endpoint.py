@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from potluck.files import one_line
 from potluck.rollout.base import RolloutError
 from potluck.rollout.texts.base import can_be_read
-from potluck.rollout.vllm.client import CONNECT_S, SAID_CHARACTERS, Address
+from potluck.rollout.vllm.client import CONNECT_S, NO_KEY, REDIRECTED, Address
 from potluck.types import End, Problem
 
 if TYPE_CHECKING:
@@ -33,10 +32,12 @@ TIMED_OUT = (408, 504, 524)
 UNSENT = ("ConnectError", "ConnectTimeout", "PoolTimeout")
 """Errors of a connection over which nothing was sent."""
 WAYS_OUT = {
-    401: "name the variable that holds its key in api_key_variable",
+    **dict.fromkeys(range(300, 400), REDIRECTED),
+    401: NO_KEY,
     403: "may this key use this model, and is it in api_key_variable?",
     404: "is the name of the model right, and url complete, such as https://HOST/v1?",
 }
+"""Ways out by the status of an answer."""
 READY_S = 20.0
 REFUSABLE = ("max_tokens", "top_p", "temperature", "seed")
 
@@ -131,7 +132,7 @@ class ChatEndpoint:
         except APIStatusError as error:
             status, text, body = error.status_code, error.response.text, error.body
             reason = (body.get("message") if isinstance(body, dict) else "") or text
-            said = self._line(f"status {status}: {reason}")
+            said = self.address.line(f"status {status}: {reason}")
             if status in LATER or status >= 500:
                 again_s = None if status == 402 else 0.0
                 with suppress(ValueError):
@@ -140,14 +141,12 @@ class ChatEndpoint:
             raise Refused(said, status, text) from None
         except OpenAIError as error:
             cause = error.__cause__ or error
-            may_cost = type(cause).__name__ not in UNSENT
-            raise Unavailable(self._line(str(cause)), may_cost=may_cost, again_s=0.0) from None
+            said, may_cost = self.address.line(str(cause)), type(cause).__name__ not in UNSENT
+            raise Unavailable(said, may_cost=may_cost, again_s=0.0) from None
 
     def refuse(self, said: str, status: int) -> RolloutError:
         """Make the error for a status that no later attempt would change."""
         way_out = WAYS_OUT.get(status, "see its documentation")
-        if 300 <= status < 400:
-            way_out = "redirects are not followed: set url to where it leads"
         return RolloutError(
             f"{self.address.url} refuses to write as {self.options.model!r} ({said}); {way_out}"
         )
@@ -184,10 +183,6 @@ class ChatEndpoint:
             return [card["id"] for card in json.loads(raw)["data"]]
         except (Unavailable, Refused, ValueError, RecursionError, KeyError, TypeError):
             return []
-
-    def _line(self, text: str) -> str:
-        key = self.address.key()
-        return one_line(text.replace(key, "(the key)") if key else text, SAID_CHARACTERS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,12 +84,9 @@ class OpenAIEngine:
         if work.refused:
             self._tell_once("refused", f"{url} does not answer some questions ({work.refused[0]})")
         if self.options.is_spent(spent := self.books.spent):
-            self._tell_once(
-                "budget",
-                f"the budget of {self.settings.node!r} is spent ({spent.prompt_tokens} tokens of "
-                f"prompts, {spent.completion_tokens} of completions, {spent.usd:.2f} USD): it "
-                f"writes no more; to go on, resume with a larger one in its table engine",
-            )
+            way_out = "it writes no more; to go on, resume with a larger one in its table engine"
+            told = self.options.told_spent(self.settings.node, spent)
+            self._tell_once("budget", f"{told}: {way_out}")
         if work.unusable:
             news = f"{len(work.unusable)} episodes of {self.settings.node!r} are left out"
             self._tell_once("unusable", f"{news} ({work.unusable[0]})")

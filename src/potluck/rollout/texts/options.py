@@ -58,6 +58,13 @@ class PaidOptions(EngineOptions, frozen=True, kw_only=True):
         # Sums are rounded.
         return 0 < self.budget_tokens <= tokens or 0 < self.budget_usd <= round(cost.usd, 9)
 
+    def told_spent(self, node: str, cost: "Cost") -> str:
+        """Say that a limit is reached."""
+        return (
+            f"the budget of {node!r} is spent ({cost.prompt_tokens} tokens of prompts, "
+            f"{cost.completion_tokens} of completions, {cost.usd:.2f} USD)"
+        )
+
     def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
         if not (URL.fullmatch(self.url) and self.url.isascii()):
             raise ConfigError(f"[{at}.engine] url is {self.url!r}; expected https://HOST/v1")
