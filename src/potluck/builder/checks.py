@@ -79,11 +79,8 @@ def sends_text(config: RunConfig, *, all_here: bool) -> bool:
 
 
 def require_one_prompt(config: RunConfig, task: Task) -> None:
-    """Raise ModelError unless all nodes ask a problem with the same ids, or send texts too.
-
-    Without texts nodes take no completion that was written to another prompt
-    (exchange/transport.py): with another chat template each would miss the other in every round.
-    """
+    """Raise ModelError unless all nodes ask a problem with the same ids, or send texts too: nodes
+    take no completion that was written to another prompt."""
     problem = task.problem(task.ids("train")[0])
     if sends_text(config, all_here=True):
         return
@@ -167,8 +164,7 @@ def require_one_stop(policies: Mapping[str, Reader]) -> None:
 
 
 def require_turns(policies: Mapping[str, Reader], task: Task) -> None:
-    """Raise ModelError unless every model can take turns with the task's environment, if it has
-    one."""
+    """Raise ModelError unless every model can take turns with the task's environment."""
     problem = task.problem(task.ids("train")[0])
     for policy in policies.values() if environment_of(task) else ():
         policy.require_turns(problem)

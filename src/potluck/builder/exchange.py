@@ -57,8 +57,7 @@ def make_agenda(config: RunConfig, task: Task) -> Agenda:
 def agreements_of(
     config: RunConfig, task: Task, policies: Mapping[str, Reader | None]
 ) -> dict[str, Agreement]:
-    """State the terms on which each node of this process takes part; ``policies`` has None for one
-    that only writes."""
+    """State the terms on which each node takes part; one that only writes has no policy."""
     agreed = _agreed_digest(config, task)
     question_digest, agreements = _by_problem(task, _question), {}
     for name, policy in policies.items():
@@ -155,9 +154,7 @@ def open_exchange(
     watches_status: bool = False,
 ) -> Iterator[Exchange]:
     """Connect the node to the others; what the recipe leaves out (roster, addresses, key) comes
-    from files that ``potluck run`` has prepared in the run's folder. Raise as
-    ``Transport.open_exchange``; and ExchangeError for a key that is another's, or cannot be read.
-    """
+    from files that ``potluck run`` has prepared in the run's folder. Raise ExchangeError."""
     swarm, here = config.swarm, folder / LOCAL_SWARM
     members, roster = frozenset(config.members), swarm_roster(config, folder)
     # A name that was mistyped is not to become a new key.

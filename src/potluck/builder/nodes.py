@@ -136,8 +136,7 @@ def make_learner(
 def make_remote(
     config: RunConfig, name: str, folder: Path, first: int, *, trust_code: bool = False
 ) -> RemoteLearner:
-    """Make a learner whose weights a server has, after ``first`` rounds; raise RolloutError if it
-    cannot have them."""
+    """Make a learner whose weights a server has; raise RolloutError if it cannot have them."""
     node, sampling = config.node[name], config.sampling
     assert node.lora
     saved = checkpoint.served(checkpoint.checkpoint_folder(folder, first)) if first else {}
@@ -267,8 +266,7 @@ def make_authors(
     progress: NodeProgress,
     notify: Callable[[str], None],
 ) -> list[Author]:
-    """Make the participants of this process that only write, of those in ``exchanges``; raise
-    RolloutError if one has nothing to write with."""
+    """Make the participants that only write; raise RolloutError if one cannot."""
     agenda, authors = make_agenda(config, task), []
     for name in exchanges:
         if not isinstance(engine := config.node[name].engine, TextOptions):

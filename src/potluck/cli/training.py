@@ -180,8 +180,7 @@ def _run(
 def opened(
     displays: list[str] | None, place: Path, config: RunConfig, resume: bool
 ) -> AbstractContextManager[Display]:
-    """Open the displays of a run; it goes on behind the rounds of the node that has come furthest,
-    counted from names alone: without torch."""
+    """Open the displays of a run, which goes on where names of checkpoints say: without torch."""
     folders = (each for node in config.node for each in (place / node / "checkpoints").glob("*"))
     saved = (int(each.name) for each in folders if resume and each.name.isdecimal())
     return open_displays(displays or ["live"], Watched(out, config.end, max(saved, default=0)))

@@ -111,8 +111,7 @@ def own_answers(folder: Path, node: str, rounds: int) -> OwnAnswers:
 
 
 def curve(courses: Sequence[OwnAnswers], sign: str) -> list[tuple[float, float]]:
-    """Return completions that the model has written up to each round and the share of right ones
-    around there, over all seeds."""
+    """Return (completions written by then, share of right ones around there) over all seeds."""
     rights, writtens = [each.right for each in courses], [each.written for each in courses]
     x = _sums(writtens, lambda its: sum(its.values())) / len(courses)
     middle = (x[1:] + x[:-1]) / 2

@@ -76,8 +76,7 @@ def demo(folder: Path, *, rounds: int | None, seeds: range, console: Console) ->
 
 
 def summarise(plan: list[Cell], *, seconds: float) -> Result:
-    """Read from the run folders what the demo tells, and keep in those of the runs together what
-    their controls told."""
+    """Read what the demo tells from the run folders, and keep what the controls told in them."""
     rounds, found = plan[0].run.config.rounds, list[ControlAnswer]()
     nodes: dict[str, dict[str, list[OwnAnswers]]] = {}
     together = {cell.seed: cell.run.folder for cell in plan if cell.setting == TOGETHER}

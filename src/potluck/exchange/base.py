@@ -96,10 +96,8 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Completions that a node has of a round when it stops waiting.
-
-    Two nodes have equal ones if both miss nothing and neither has anything late.
-    """
+    """Completions that a node has of a round when it stops waiting. Two nodes that miss nothing and
+    have nothing late have equal ones."""
 
     completions: tuple[Completion, ...]
     """Completions of this round, the node's own among them once; in ``canonical_order``."""
@@ -145,9 +143,8 @@ def silent(here: int, awaited: int) -> None:
 
 
 class Exchange(Protocol):
-    """One node's connection to all others: the interface of a transport (CONTRIBUTING.md, "To add
-    something"). ``send``, ``receive`` and ``gather`` raise ExchangeError if the transport itself
-    has failed."""
+    """One node's connection to all others: the interface of a transport. ``send``, ``receive`` and
+    ``gather`` raise ExchangeError if the transport itself has failed."""
 
     def send(self, round: int, batch: Sequence[Completion]) -> None:
         """Make this node's batch of a round available to every node, without waiting for any.
@@ -192,12 +189,10 @@ class Exchange(Protocol):
         """
 
     def status(self) -> Status:
-        """Return what is known of each peer now. It waits for nothing and may be called from any
-        thread, between any two other calls."""
+        """Return what is known of each peer now, without waiting; any thread may call it."""
 
     def close(self) -> None:
-        """Leave, and tell the others; unfetched batches are gone until this node is back. A second
-        call does nothing."""
+        """Leave, and tell the others; a second call does nothing."""
 
 
 def assemble_round(

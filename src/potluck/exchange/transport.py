@@ -181,12 +181,10 @@ class Transport(Protocol):
         ``tls``, to ``listen`` on or to call; ``where`` is the recipe's key, for the message."""
 
     def free_endpoints(self, count: int, folder: Path) -> Sequence[str]:
-        """Return addresses at which ``count`` nodes of this machine can be reached by each other;
-        ``folder`` is for what they need on disk."""
+        """Return addresses for ``count`` nodes of this machine; ``folder`` is for their files."""
 
     def try_endpoint(self, endpoint: str, *, listen: bool) -> OSError | None:
-        """Take an address for a moment, or call it; return what was wrong with it. It has passed
-        ``check_endpoints``."""
+        """Take an address that is sound for a moment, or call it; return what was wrong with it."""
 
 
 def transport(name: str) -> Transport:

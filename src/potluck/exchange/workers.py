@@ -17,8 +17,7 @@ class WorkerThreads:
         self._failure: tuple[str, Exception] | None = None
 
     def start(self, what: str, work: Callable[[], None]) -> None:
-        """Run ``work`` in a thread; ``check`` raises what it raises. Raise RuntimeError if the
-        system has no thread left."""
+        """Run ``work`` in a thread; ``check`` raises its error. RuntimeError if none is left."""
 
         def guarded() -> None:
             try:

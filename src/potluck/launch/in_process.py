@@ -74,8 +74,7 @@ class BackgroundRun(Future[RunResult]):
         self._stop.set()
 
     def result(self, timeout: float | None = None) -> RunResult:
-        """Wait for the end, ``timeout`` seconds at most; Ctrl-C stops the run. Raise what the run
-        raised, or TimeoutError."""
+        """Wait for the end; Ctrl-C stops the run. Raise what it raised, or TimeoutError."""
         try:
             return super().result(timeout)
         except KeyboardInterrupt:

@@ -30,8 +30,7 @@ class WholeRun:
 
     @property
     def is_done(self) -> bool:
-        """True: every node has learned from its last round of this recipe, and was evaluated if
-        that is asked."""
+        """True: every node has learned from its last round, and was evaluated if that is asked."""
         recipe = self.folder / RECIPE
         was = replace(load(recipe), control=()) if recipe.is_file() else None
         if was != replace(self.config, control=()):
@@ -103,8 +102,7 @@ def run_controls(
     config: RunConfig, place: Path, console: Console, *, options: Sequence[str] = ()
 ) -> bool:
     """Make the controls of the finished run in ``place``, or go on with them, and keep what they
-    tell, for ``show``, the page and the model cards. Return False if Ctrl-C stopped them, saved;
-    raise PotluckError if one breaks down. ``options`` are further ones of ``potluck run``."""
+    tell. Return and raise as ``run_side_by_side``."""
     # The command line sets what the Hub's client, which it loads, reads at its import.
     from potluck.node.storage.card import card_of
 

@@ -154,10 +154,8 @@ class Node(Participant):
 
 def step(nodes: Sequence[Participant], round: int) -> list[RoundReport]:
     """Do one round of nodes that share a process: all write and send, then all learn. Nodes at
-    their own pace do it one by one.
-
-    One thread, so a run repeats to the last bit and a debugger can follow it.
-    """
+    their own pace do it one by one. One thread: a run repeats to the last bit, a debugger can
+    follow."""
     if stored := _stored(nodes, round):
         if not _stored(nodes, round + 1):
             for node, its in zip(nodes, stored, strict=True):

@@ -126,8 +126,7 @@ def read(
 def _spelled(
     completion: Completion, prompt_P: np.ndarray, model: Reader
 ) -> list[list[int]] | UnreadReason:
-    """Find the ids of a completion's text, turn by turn, each with the model's stop token if its
-    author's model ended it."""
+    """Find the ids of a completion's text, turn by turn, each with the model's stop token."""
     if completion.text is None:
         return "no text"
     if completion.turns:

@@ -140,8 +140,7 @@ class _RoundAnswers:
 
     @cached_property
     def common(self) -> Mapping[str, Counter[str]]:
-        """Count, by author, the commonest phrases of at least SHARE of its right answers: one that
-        has this share of all rounds has it in a round."""
+        """Count, by author, the phrases of at least SHARE of its right answers, the commonest."""
         return {
             author: Counter(dict(sorted(_half(its).items(), key=_commonest)[:MOST_PHRASES]))
             for author, its in self.right_words.items()

@@ -36,8 +36,7 @@ NOT_LIVE = Spent()
 
 @dataclass(frozen=True, eq=False)
 class RecordingLearner(Learner):
-    """A learner that keeps the first gradient of each round, what the round scored, and the worth
-    of its authors."""
+    """A learner that keeps a round's first gradient, what it scored, and its authors' worth."""
 
     directions: list[Direction] = field(default_factory=list)
     scored: list[Scored] = field(default_factory=list)
@@ -120,11 +119,9 @@ def _everyone(scored: Scored) -> AuthorReport:
 
 
 def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: int) -> list[Group]:
-    """Sample a whole group of each problem from the node's model as it is now, and grade it.
-
-    Each ``take`` of a round is drawn by itself. Methods draw alike, so those that have not parted
-    yet are compared with the same estimates.
-    """
+    """Sample a whole group of each problem from the node's model as it is now, and grade it. Each
+    ``take`` is drawn by itself; methods draw alike, so they are compared with the same
+    estimates."""
     seed = derived_seed(f"{node.pace.agenda.seed}/{round}/{node.name}/on-policy/{take}")
     device, size = node.learner.policy.device, node.pace.agenda.group_size
     generator = torch.Generator(device).manual_seed(seed)
@@ -144,10 +141,8 @@ def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: in
 
 
 def on_policy_gradient(learner: Learner, groups: Sequence[Group]) -> Direction | None:
-    """Return the gradient of plain GRPO on the model's own ``groups``: weight 1, no filter.
-
-    Moves neither the weights nor the optimiser's state. None where no completion has an advantage.
-    """
+    """Return the gradient of plain GRPO on the model's own ``groups``, or None where no completion
+    has an advantage. Moves neither the weights nor the optimiser's state."""
     if not groups:
         return None
     plain = changed(learner.objective, **METHODS["nois"].fields, own_success_weight=1.0)

@@ -158,8 +158,7 @@ def table(rows: Sequence[ReplayRow], console: Console) -> Table:
 
 
 def differences_table(rows: Sequence[ReplayRow], console: Console) -> Table:
-    """Return a table of each two methods of a node: the mean difference, and its interval, over
-    the rounds that both have."""
+    """Return a table of mean differences of a node's methods, over the rounds of both."""
     made = new_table(console, ("node", "A - B"), ("rounds", *COSINES))
     for ((node, b), theirs), ((other, a), ours) in combinations(by_curve(rows).items(), 2):
         by_round = {row.round: row for row in theirs}

@@ -102,8 +102,7 @@ def sentence(answer: ControlAnswer) -> str:
 
 
 def answers(run: Path) -> tuple[ControlAnswer, ...]:
-    """Read what the controls of a run folder told; nothing where there is no such file, or it
-    cannot be read."""
+    """Read what the controls of a run folder told; nothing where the file cannot be read."""
     ends = dict[str, int]()
     with suppress(RunReadError):
         recipe = read_recipe(run)

@@ -191,11 +191,8 @@ def read_earned(folder: Path, node: str, rounds: int) -> Earned:
 def measured(
     pairs: Iterable[tuple[Nodes, Nodes]], name: str, nodes: Sequence[str], measure: str
 ) -> Measured | None:
-    """Compare a measure of ``nodes``; None where a run has too little of it.
-
-    Where both runs of a pair have most problems, each is compared with itself: what is hard for
-    both cancels.
-    """
+    """Compare a measure of ``nodes``; None where a run has too little of it. Where both runs of a
+    pair have most problems, each is compared with itself: what is hard for both cancels."""
     means, gap, count = list[tuple[float, float]](), None, 0
     for pair in pairs:
         a, b = (_by_problem(run, nodes, measure) for run in pair)

@@ -141,11 +141,8 @@ class Fanout:
 
 
 class EventLines:
-    """Display that writes a line of JSON for each event.
-
-    When the other end of the pipe is closed, the process that started this node is gone. The node
-    then stops as after Ctrl-C: an orphaned process must not go on.
-    """
+    """Display that writes a line of JSON for each event. When the other end of the pipe is closed,
+    the process that started this node is gone: then it stops as after Ctrl-C."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out

@@ -132,8 +132,7 @@ def _write_pair(
     days: int,
     extensions: Mapping[x509.ExtensionType, bool],
 ) -> _Pair:
-    """Make a key and its certificate, signed by the ``authority`` or by itself, with ``extensions``
-    that are critical (True) or not."""
+    """Make a key and its certificate, signed by the ``authority`` or by itself."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     issuer, signs = (authority[0].subject, authority[1]) if authority else (subject, key)
@@ -190,9 +189,7 @@ def _read_pair(files: CertificateFiles) -> _Pair:
 def access_control(names: Sequence[str], run: str) -> dict[str, object]:
     """Build Zenoh's access rules for ``run``, or ``*`` for all: a node, known by the name in its
     certificate, may publish under that name only, a relay under any, an unlisted one under none.
-
-    This covers one hop: the signature of a message says which node wrote what a relay passes on.
-    """
+    Who wrote what a relay passes on, its signature says."""
     everything = [f"{run}/**"]
     own = {n: [*(f"{run}/{kind}/{n}" for kind in ALONE), f"{run}/q/{n}/**"] for n in names}
     speakers = own | dict.fromkeys(RELAYS, everything)

@@ -179,9 +179,7 @@ def roster_text(roster: Mapping[str, bytes]) -> str:
 class KnownKeys:
     """The key that each name must sign with: the roster's, or else its first one, which is
     *pinned*: written to the file ``pins``, in the form of a roster, and required from then on.
-
-    Names of ``roster`` and ``members`` (names that the run counts on) may take part; if ``open``,
-    strangers too. ExchangeError if the pins cannot be read. Any thread may ask."""
+    Strangers may take part if ``open``. Any thread may ask."""
 
     def __init__(
         self, roster: Mapping[str, bytes], members: Collection[str], open: bool, pins: Path

@@ -65,8 +65,7 @@ class Announcement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     and learn from one: read, and not used."""
 
     def offers(self) -> tuple[Offer, ...]:
-        """Return the offers by round, each round once; none before a node's first batch. Raise
-        WireError if they are not written so."""
+        """Return the offers by round, each round once; WireError if they are not written so."""
         if len(self.packed) % _OFFER.size or len(self.packed) > MAX_OFFERS * _OFFER.size:
             expected = f"expected {_OFFER.size} for each of at most {MAX_OFFERS} rounds"
             raise WireError(f"an announcement's offers take {len(self.packed)} bytes; {expected}")
@@ -138,8 +137,7 @@ def has_form_of_answer(payload: Payload, challenge: bytes, public: bytes) -> boo
 
 
 def split_answer(payload: Payload, challenge: bytes) -> bytes:
-    """Return the announcement in an answer, before any signature is looked at; raise WireError if
-    it answers another ``challenge``."""
+    """Return the announcement in an answer, unverified; WireError: it is of no ``challenge``."""
     answer = without_signature(bytes(payload))
     if not answer.startswith(challenge):
         raise WireError(f"{len(payload)} bytes came that do not answer the challenge", "forged")

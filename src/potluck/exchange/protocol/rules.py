@@ -28,8 +28,7 @@ class InStep:
     in_step: ClassVar[bool] = True
 
     def takes(self, round: int, *, now: int, newest: int) -> bool:
-        """Return whether a batch of ``round`` is of use to a node in its round ``now``; ``newest``
-        is the newest round of its author."""
+        """Return whether a batch is of use in round ``now``; ``newest``: that of its author."""
         return round <= now
 
     def mailbox(self, peers: Peers, queue: FetchQueue, partners: Partners, limit: int) -> Mailbox:
@@ -141,8 +140,7 @@ class InStepMailbox(Mailbox):
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """Rule of a node at its own pace: it awaits nobody, and takes others' newest, whatever rounds
-    they are of."""
+    """Rule of a node at its own pace: it awaits nobody, and takes others' newest of any round."""
 
     max_staleness: int = 1
     """Rounds of its author that a batch may be old."""

@@ -97,9 +97,8 @@ def encode(message: Message, *, codec: Codec = "exact") -> bytes:
 
 
 def decode(data: bytes, limits: Limits = MOST) -> Message:
-    """Return the message that ``encode`` wrote. Nothing in ``data`` is taken on trust: raise
-    WireError if it is no message, or exceeds ``limits``, and nothing else whatever the bytes are.
-    """
+    """Return the message that ``encode`` wrote; raise WireError, and nothing else whatever the
+    bytes are, if it is no message, or exceeds ``limits``."""
     version, codec, has_logp, blocks = _start(data, limits)
     at_most = min(HEADER_BYTES, limits.message_bytes)
     head: byte_planes.Buffer = blocks.take("header")

@@ -78,8 +78,7 @@ class Message:
 
     @property
     def has_texts(self) -> bool:
-        """Return whether completions are for readers with other tokenizers too: they have a text
-        or name theirs, or their author has none."""
+        """Return whether completions are for readers with other tokenizers too."""
         has_none = self.provenance.tokenizer == NO_TOKENIZER
         return has_none or any(c.text is not None or c.tokenizer for c in self.completions)
 
@@ -205,8 +204,7 @@ class Rows:
 
 
 def rows_of(header: Header, limits: Limits) -> Rows:
-    """Return the rows of a header; raise WireError if a field or a column is wrong, or claims more
-    than ``limits`` allow."""
+    """Return the rows of a header; raise WireError for a wrong field, or one beyond ``limits``."""
     _require_provenance(header)
     count = len(header.ends)
     require_at_most(limits.completions, count, f"{count} completions came")

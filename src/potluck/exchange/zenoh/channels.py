@@ -57,8 +57,7 @@ class Channels:
         return by_name
 
     def overran(self, name: str, payloads: Sequence[zenoh.ZBytes]) -> bool:
-        """Tell whether more may have come under ``name`` than the ``payloads`` that were kept: its
-        own channel is full."""
+        """Tell whether more may have come under ``name`` than was kept: its own channel is full."""
         return name in self._channels and len(payloads) == self._channels[name][1]
 
     def undeclare(self) -> None:

@@ -182,8 +182,7 @@ class ZenohExchange(ProcessExchange):
     def _get(
         self, what: str, timeout_s: float, payload: bytes | None = None
     ) -> Iterator[tuple[str, zenoh.ZBytes]]:
-        """Yield the answers to a query as they come, each with the session that sent it; none if
-        nobody serves it at the moment."""
+        """Yield the answers to a query as they come, each with the session that sent it."""
         try:
             # All that serve the key are asked, and all answers are looked at: a peer that serves
             # garbage under another's key must not keep that one's answer away.

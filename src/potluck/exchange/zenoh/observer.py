@@ -160,8 +160,7 @@ class Sightings:
         return peer
 
     def seen(self, now_s: float, clock_s: float) -> dict[str, PeerLine]:
-        """Return each node of the roster, and each other that has signed something; ``clock_s``:
-        seconds since 1970 now."""
+        """Return each node of the roster, and each other that has signed something."""
         self._forget_gone()
         names, found = self._peers.names(), {}
         for name, peer in self._peers.status(now_s, clock_s).items():

@@ -88,8 +88,7 @@ def open_session(
 
 
 def open_patiently(endpoints: Endpoints, *, run: str, waiting: Callable[[], None]) -> zenoh.Session:
-    """Call ``open_session`` in a thread, and ``waiting`` several times a second meanwhile. An
-    exception of either ends the wait."""
+    """Open a session in a thread; call ``waiting`` meanwhile, which may end that by an error."""
     closing = threading.Event()
     with ThreadPoolExecutor(max_workers=1) as pool:
         opening = pool.submit(open_session, endpoints, run=run, closing=closing)
@@ -118,11 +117,8 @@ def open_router(endpoints: Endpoints) -> zenoh.Session:
 
 
 def open_observer(endpoints: Endpoints, *, run: str) -> zenoh.Session:
-    """Open a session that listens nowhere. It connects to each of its addresses, and to the nodes
-    that those know, as soon as they are there. Raise ExchangeError as ``open_session``.
-
-    A client would have one connection, and with it lose sight of all nodes at once.
-    """
+    """Open a session that listens nowhere, and connects to its addresses and to the nodes that
+    those know. A client would have one connection, and with it lose sight of all nodes at once."""
     if not endpoints.connect:
         raise ExchangeError("an observer needs a node or a relay: --connect tcp/HOST:PORT")
     return _open(_config(endpoints, "peer", run), endpoints, threading.Event())

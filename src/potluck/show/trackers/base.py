@@ -52,8 +52,7 @@ class Tracker(Protocol):
         """Add a point at ``round`` to each curve; may be called several times for one round."""
 
     def table(self, round: int, rows: TableRows, recorded: Sequence[Recording]) -> None:
-        """Show completions of ``round``: the node's own as ``rows`` of the same columns, or those
-        of all authors that are ``recorded``."""
+        """Show completions of ``round``: own ``rows``, or all that are ``recorded``."""
 
     def alert(self, round: int, title: str, text: str) -> None:
         """Draw attention to what was told in ``round``."""

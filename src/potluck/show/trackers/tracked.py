@@ -26,8 +26,7 @@ MOST_RECORDED_BYTES = 1 << 20
 
 
 def require_trackers(names: Sequence[str], *, wandb_mode: str) -> None:
-    """Raise PotluckError, before anything is written, if a library is not here, or W&B knows no
-    account."""
+    """Raise PotluckError if a library is not here, or W&B knows no account."""
     for name in names:
         if find_spec(name) is None:
             raise PotluckError(
@@ -85,11 +84,8 @@ def _message(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Tracked:
-    """Display that draws curves: it is shown everything, and hands on the numbers.
-
-    A tracker is open inside the ``with`` block. If one fails there, the run goes on without it,
-    with a message on ``display``: its numbers are in metrics.jsonl and evaluation.jsonl anyway.
-    """
+    """Display that draws curves: it is shown everything, and hands on the numbers. If a tracker
+    fails inside the ``with`` block, the run goes on without it, with a message on ``display``."""
 
     def __init__(self, display: Display, names: Sequence[str], nodes: Sequence[base.About]) -> None:
         self._display, self._nodes = display, nodes

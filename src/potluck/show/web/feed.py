@@ -90,8 +90,7 @@ class Sections:
         return bool(new)
 
     def since(self, step: int, nodes: Mapping[str, NodeRounds]) -> dict[str, Any]:
-        """Return what changed after this step, as fields of a ``RunView``; ``curves`` of ``nodes``,
-        too."""
+        """Return what changed after this step, and curves, as fields of a ``RunView``."""
         rows = {name: rounds.since(step) for name, rounds in nodes.items()}
         shown = {name: it for name, it in self.made.items() if self._changed.get(name, 0) > step}
         return shown | {"curves": {name: its for name, its in rows.items() if its} or None}

@@ -47,8 +47,7 @@ class SlowReaderError(Exception):
 
 
 def choose_token(host: str, *, make: bool) -> str:
-    """Return the token that a visitor needs, "" for none; raise PotluckError if ``host`` needs
-    one and there is none."""
+    """Return the token that a visitor needs, "" for none; PotluckError if ``host`` lacks one."""
     given = os.environ.get(TOKEN_VARIABLE, "")
     if given and (len(given) < SHORTEST_TOKEN or not given.isascii() or not given.isprintable()):
         raise PotluckError(
@@ -66,8 +65,7 @@ def choose_token(host: str, *, make: bool) -> str:
 
 
 class Guard:
-    """Middleware that passes on to ``app`` the requests of visitors that may read, and drops those
-    that do not take the answer."""
+    """Middleware that lets in visitors that may read, and drops those that take no answer."""
 
     def __init__(
         self,

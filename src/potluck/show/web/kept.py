@@ -30,8 +30,7 @@ def keep(
     table: KeptTable | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> tuple[Kept, list[str]]:
-    """Return the data of a kept page, and what was left out, in words. Raise RunReadError for a
-    folder that is no run."""
+    """Return the data of a kept page, and what was left out; RunReadError for no run."""
     kept = Kept(
         title=title,
         lead=list(lead),

@@ -132,8 +132,7 @@ class NodeRounds:
         return CurvesView(first=first, columns=columns)
 
     def matrix(self) -> dict[str, dict[str, float | None]]:
-        """Return means over each author's last rounds, and "staleness": rounds from the newest in
-        which something came to the last one."""
+        """Return means over each author's last rounds, and "staleness": rounds without it."""
         means = {}
         for author, reports in self.authors.items():
             recent = [report for _, report in reports][-RECENT:]

@@ -167,8 +167,7 @@ def _state(
     heard: Mapping[str, PeerLine],
     facts: Facts,
 ) -> tuple[State, str]:
-    """Return the state of a node that was heard at ``heard_s``, and why; it is silent after
-    ``limit_s``."""
+    """Return the state of a node, and why; it is silent ``limit_s`` after it was heard."""
     if phase in ENDS:
         return ENDS[phase], ""
     silent_s = abs(facts.now_s - heard_s)  # of the future where a clock was set back
