@@ -4,11 +4,9 @@ from potluck.exchange.base import (
     Delivery,
     Exchange,
     ExchangeError,
-    Reason,
     Received,
     Round,
     Status,
-    Traffic,
     Waiting,
     WireError,
     canonical_order,
@@ -29,7 +27,7 @@ from potluck.exchange.wire.message import Limits, Message, Provenance
 __all__ = [
     "TRANSPORTS", "Agreement", "Delivery", "Exchange", "ExchangeError", "InStep", "Key", "Limits",
     "MailboxRule", "Membership", "MemoryHub", "Message", "Newest", "Provenance",
-    "Reason", "Received", "Round", "Status", "Traffic", "Transport", "Waiting", "WireError",
+    "Received", "Round", "Status", "Transport", "Waiting", "WireError",
     "batches_of", "canonical_order", "decode", "decode_round", "encode", "encode_round",
     "transport",
 ]  # fmt: skip
