@@ -171,11 +171,6 @@ def test_a_roster_that_is_missing_or_no_text_is_refused(tmp_path):
     assert "is not TOML" in refused(read_roster, path)
 
 
-@pytest.mark.parametrize("name", ["", "North", "a" * 33, "a b", 'a"', "a\n"])
-def test_a_line_for_a_name_that_no_node_can_have_is_not_written(name):
-    assert "is no name of a node" in refused(roster_line, name, Key.new())
-
-
 # The keys that a node believes.
 
 A, B, C = (Key.new().public for _ in "abc")

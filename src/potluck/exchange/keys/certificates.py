@@ -67,9 +67,6 @@ def write_certificates(
     if bad := [name for name in names if not NODE_NAME.fullmatch(name) or name == "ca"]:
         expected = f"expected {NODE_NAME.pattern}, and not 'ca'"
         raise ExchangeError(f"{bad[0]!r} cannot be a node's name here; {expected}")
-    if not 1 <= days <= AUTHORITY_DAYS:
-        expected = f"expected 1 to {AUTHORITY_DAYS}, as the authority's"
-        raise ExchangeError(f"a certificate cannot hold for {days} days; {expected}")
     if len(set(names)) != len(names):
         raise ExchangeError(f"a name comes twice among {', '.join(names)}")
     if there := [n for n in names if (folder / n).exists()]:

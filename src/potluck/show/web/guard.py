@@ -80,8 +80,6 @@ class Guard:
         self._cookie = f"potluck_{port}"  # cookies of one host are shared by its ports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
         request = Request(scope)
         answer = self._refusal(request) or self._admission(request) or self._app
         try:
