@@ -16,18 +16,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from potluck.exchange.base import (
-    Delivery,
-    ExchangeError,
-    Received,
-    Round,
-    Status,
-    Traffic,
-    Waiting,
-    WireError,
-    assemble_round,
-    silent,
-)
+from potluck.exchange import base
 from potluck.exchange.keys.keys import BATCH, verify, without_signature
 from potluck.exchange.protocol.announcement import digest_of, encode_announcement, offer_of
 from potluck.exchange.protocol.beliefs import Beliefs, Question
@@ -111,7 +100,7 @@ class ProcessExchange(ABC):
         message = self._agreement.message(round, tuple(batch))
         signed = self._own.key.sign(BATCH, encode(message, codec=self._own.codec))
         if len(signed) > (limit_bytes := self._agreement.limits.message_bytes):
-            raise ExchangeError(
+            raise base.ExchangeError(
                 f"{self._me!r} wrote a batch of {len(signed)} bytes for round {round}, "
                 f"but others take at most {limit_bytes}; lower problems_per_round or max_new_tokens"
             )
@@ -127,13 +116,15 @@ class ProcessExchange(ABC):
             self._due_s = 0.0
             self._to_announce.notify()
 
-    def receive(self, round: int, *, wait_s: float = 0.0, waiting: Waiting = silent) -> Received:
+    def receive(
+        self, round: int, *, wait_s: float = 0.0, waiting: base.Waiting = base.silent
+    ) -> base.Received:
         end_s = time.monotonic() + wait_s
         self._wait(lambda: self._mailbox.arrivals(round, time.monotonic()), end_s, waiting)
         with self._lock:
             return self._mailbox.receive(round, time.monotonic(), waited=wait_s > 0)
 
-    def finish(self, round: int, received: Received) -> Round:
+    def finish(self, round: int, received: base.Received) -> base.Round:
         own, own_signed = self._read_own(round)
         sent_tokens = sum(len(c.token_T) for c in own or ())
         batches, missing, newest = [*received.batches], received.missing, dict[str, int]()
@@ -141,17 +132,17 @@ class ProcessExchange(ABC):
             peers = self._mailbox.peers
             sizes = len(own_signed), sent_tokens, self._mailbox.take_received_bytes()
             quarantined = peers.quarantined(time.monotonic())
-            traffic = Traffic(*sizes, peers.take_refused(), quarantined)
+            traffic = base.Traffic(*sizes, peers.take_refused(), quarantined)
             if not self._own.rule.in_step:
                 newest = {b.author: peers.newest_offer(b.author, b.round) for b in batches}
         self._notify_all()
         if own is not None:
-            batches.insert(0, Delivery(self._me, round, own_signed, own))
+            batches.insert(0, base.Delivery(self._me, round, own_signed, own))
         elif self._me in self._own.members:
             missing = (*missing, self._me)
-        return assemble_round(round, batches, missing, traffic, newest)
+        return base.assemble_round(round, batches, missing, traffic, newest)
 
-    def gather(self, wait_s: float, waiting: Waiting = silent) -> tuple[str, ...]:
+    def gather(self, wait_s: float, waiting: base.Waiting = base.silent) -> tuple[str, ...]:
         def arrivals() -> tuple[set[str], set[str]]:
             members = set(self._mailbox.peers.members())
             return members - self._mailbox.absent(), members
@@ -165,7 +156,7 @@ class ProcessExchange(ABC):
         with self._lock:  # else the thread that has just sent the line before drops this one
             self._line = signed
 
-    def status(self) -> Status:
+    def status(self) -> base.Status:
         now_s = time.monotonic()
         with self._lock:
             peers = self._mailbox.peers
@@ -178,7 +169,7 @@ class ProcessExchange(ABC):
                 peer, said = seen.get(name, PeerLine()), self._lines.newest.get(name)
                 counts = dict(Counter(peer.refused) + Counter(self._lines.refused.get(name)))
                 seen[name] = replace(peer, line=said.line if said else None, refused=counts)
-        return Status(seen, round)
+        return base.Status(seen, round)
 
     def close(self) -> None:
         with self._lock:
@@ -235,7 +226,7 @@ class ProcessExchange(ABC):
             try:
                 announcement = self._beliefs.read_answer(question, payload)
                 break
-            except WireError as error:  # Another node may serve its key.
+            except base.WireError as error:  # Another node may serve its key.
                 self._refuse(question.name, error, fault=False)
         with self._changed:
             if announcement:
@@ -256,28 +247,28 @@ class ProcessExchange(ABC):
             what = f"its batch of round {offer.round}"
             if (size := len(payload)) != offer.size_bytes:
                 claimed = f"which was announced with {offer.size_bytes}"
-                raise WireError(f"{size} bytes came for {what}, {claimed}", "forged")
+                raise base.WireError(f"{size} bytes came for {what}, {claimed}", "forged")
             signed = bytes(payload)
             if digest_of(signed) != offer.digest:
-                raise WireError(f"what came for {what} is another", "forged")
+                raise base.WireError(f"what came for {what} is another", "forged")
             data = verify(BATCH, signed, public)
-        except WireError as error:
+        except base.WireError as error:
             self._refuse(author, error, fault=False)  # Another node may serve its key.
             return False
         try:
             message = decode(data, self._agreement.limits)
             completions = self._agreement.accept(author, offer.round, message)
-        except WireError as error:
+        except base.WireError as error:
             with self._changed:
                 if self._mailbox.fetch_queue.settle(author, offer, valid=False):
                     self._refuse(author, error, fault=True)
             return True
         with self._changed:
-            self._mailbox.deliver(Delivery(author, offer.round, signed, completions), offer)
+            self._mailbox.deliver(base.Delivery(author, offer.round, signed, completions), offer)
             self._changed.notify_all()
         return True
 
-    def _refuse(self, name: str, error: WireError, *, fault: bool) -> None:
+    def _refuse(self, name: str, error: base.WireError, *, fault: bool) -> None:
         with self._changed:
             self._mailbox.refuse(name, error, time.monotonic(), fault=fault)
             self._changed.notify_all()
@@ -303,13 +294,13 @@ class ProcessExchange(ABC):
         try:
             message = decode(without_signature(signed), self._agreement.limits)
             return self._agreement.accept(self._me, round, message), signed
-        except WireError as error:
+        except base.WireError as error:
             what = f"the others refuse this node's batch of round {round}: {error}"
             self._own.notify(Notice(what))
             return None, signed
 
     def _wait(
-        self, arrivals: Callable[[], tuple[set[str], set[str]]], end_s: float, waiting: Waiting
+        self, arrivals: Callable[[], tuple[set[str], set[str]]], end_s: float, waiting: base.Waiting
     ) -> None:
         """Block until every awaited peer in ``arrivals`` (here, awaited) is here, or ``end_s``."""
 

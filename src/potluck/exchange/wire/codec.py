@@ -16,16 +16,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from potluck.exchange.base import (
-    Delivery,
-    Reason,
-    Round,
-    Traffic,
-    WireError,
-    assemble_round,
-    require_at_most,
-    unpacked,
-)
+from potluck.exchange import base
 from potluck.exchange.keys.keys import without_signature
 from potluck.exchange.wire import byte_planes
 from potluck.exchange.wire.byte_planes import Blocks, Codec
@@ -78,8 +69,8 @@ def encode(message: Message, *, codec: Codec = "exact") -> bytes:
     header = msgspec.msgpack.encode(made)
     try:
         # A reader's checks of the header, made here: what it would refuse is not sent.
-        rows_of(unpacked(header, type(made), "header is"), MOST)
-    except WireError as error:
+        rows_of(base.unpacked(header, type(made), "header is"), MOST)
+    except base.WireError as error:
         raise ValueError(f"no reader takes this: {error}") from error
     (head,) = [header] if codec == "raw" else byte_planes.squeezed(header)
     written: Codec = codec if has_logp or codec == "raw" else "exact"
@@ -102,10 +93,10 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
     version, codec, has_logp, blocks = _start(data, limits)
     at_most = min(HEADER_BYTES, limits.message_bytes)
     head: byte_planes.Buffer = blocks.take("header")
-    require_at_most(at_most, len(head), f"header has {len(head)} bytes")
+    base.require_at_most(at_most, len(head), f"header has {len(head)} bytes")
     if codec != "raw":
         head = byte_planes.expanded(head, "header", at_most=at_most)
-    header = unpacked(head, HEADERS[version], "header is")
+    header = base.unpacked(head, HEADERS[version], "header is")
     rows = rows_of(header, limits)
     count = int(rows.length_B.sum())
     token_X = byte_planes.read_ids(codec, header.id_bits, blocks, count)
@@ -119,7 +110,7 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
     # Ids beside texts may be of another tokenizer.
     below = min(1 << header.id_bits, BEYOND if rows.questions else limits.vocabulary)
     if count and (largest := int(token_X.max())) >= below:
-        raise WireError(f"an id is {largest}; by header and vocabulary, ids are below {below}")
+        raise base.WireError(f"an id is {largest}; by header and vocabulary, ids are below {below}")
     try:
         completions = Completion.cut(
             [rows.problems[at] for at in rows.problem_B.tolist()],
@@ -134,24 +125,24 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
             rows.episodes,
         )
     except ValueError as error:
-        raise WireError(str(error)) from error
+        raise base.WireError(str(error)) from error
     about = header.run, header.round, header.sender, header.provenance
     return Message(*about, rows.prompts, completions, rows.questions)
 
 
 def _start(data: bytes, limits: Limits) -> tuple[int, Codec, bool, Blocks]:
-    require_at_most(limits.message_bytes, len(data), f"message has {len(data)} bytes")
+    base.require_at_most(limits.message_bytes, len(data), f"message has {len(data)} bytes")
     if len(data) < START.size:
-        raise WireError(f"message ends at byte {len(data)}, within its first {START.size}")
+        raise base.WireError(f"message ends at byte {len(data)}, within its first {START.size}")
     magic, version, codec = START.unpack_from(data)
     if magic != MAGIC:
-        raise WireError(f"message starts with {magic!r}, expected {MAGIC!r}")
+        raise base.WireError(f"message starts with {magic!r}, expected {MAGIC!r}")
     if version not in HEADERS:
         ours = f"this Potluck reads versions {VERSIONS}; nodes need the same"
-        raise WireError(f"message has version {version}, and {ours}", "other version")
+        raise base.WireError(f"message has version {version}, and {ours}", "other version")
     if codec >= len(FORMATS):
         what = f"message has codec {codec}; this Potluck reads 0 to {len(FORMATS) - 1}"
-        raise WireError(what, "other version")
+        raise base.WireError(what, "other version")
     return version, *FORMATS[codec], Blocks(memoryview(data)[START.size :])
 
 
@@ -170,7 +161,7 @@ class _RoundFile(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     newest: dict[str, int] = {}
 
 
-def encode_round(round: int, node: str, arrived: Round) -> bytes:
+def encode_round(round: int, node: str, arrived: base.Round) -> bytes:
     """Serialise a received round for ``decode_round``. Refused messages are not kept."""
     columns = list(arrived.missing), list(arrived.messages)
     newest = dict(arrived.newest)
@@ -178,33 +169,33 @@ def encode_round(round: int, node: str, arrived: Round) -> bytes:
     return page + hashlib.sha256(page).digest()
 
 
-def batches_of(arrived: Round) -> dict[tuple[str, int], bytes]:
+def batches_of(arrived: base.Round) -> dict[tuple[str, int], bytes]:
     heads = [(decode(without_signature(data)), data) for data in arrived.messages]
     return {(message.sender, message.round): data for message, data in heads}
 
 
-def decode_round(data: bytes, *, run: str, round: int, node: str) -> Round:
+def decode_round(data: bytes, *, run: str, round: int, node: str) -> base.Round:
     """Return the round in a file; raise WireError if it is damaged, or another round's, node's or
     run's. Signatures are not verified again: the file is the node's own."""
     if hashlib.sha256(data[:-32]).digest() == data[-32:]:  # else of 0.2.0, or no MessagePack
         data = data[:-32]
-    page = unpacked(data, _RoundFile, f"round {round} of {node!r} is")
+    page = base.unpacked(data, _RoundFile, f"round {round} of {node!r} is")
     if (page.version, page.round, page.node) != (ROUND_FILE_VERSION, round, node):
         found = f"a page of version {page.version}, round {page.round} and node {page.node!r}"
         ours = f"that of version {ROUND_FILE_VERSION}, round {round} and {node!r}"
-        raise WireError(f"{found} lies where {ours} belongs", "other round")
+        raise base.WireError(f"{found} lies where {ours} belongs", "other round")
     batches = []
     sent_bytes = sent_tokens = received_bytes = 0
     for data in page.messages:
         message = decode(without_signature(data))
         if message.run != run or (message.sender == node and message.round != round):
             what = f"a message of round {message.round} of {message.run!r}"
-            reason: Reason = "other run" if message.run != run else "other round"
-            raise WireError(f"{what} lies in round {round} of {run!r}", reason)
-        batches.append(Delivery(message.sender, message.round, data, message.completions))
+            reason: base.Reason = "other run" if message.run != run else "other round"
+            raise base.WireError(f"{what} lies in round {round} of {run!r}", reason)
+        batches.append(base.Delivery(message.sender, message.round, data, message.completions))
         if message.sender == node:
             sent_bytes, sent_tokens = len(data), sum(len(c.token_T) for c in message.completions)
         else:
             received_bytes += len(data)
-    traffic = Traffic(sent_bytes, sent_tokens, received_bytes)
-    return assemble_round(round, batches, page.missing, traffic, page.newest)
+    traffic = base.Traffic(sent_bytes, sent_tokens, received_bytes)
+    return base.assemble_round(round, batches, page.missing, traffic, page.newest)
