@@ -14,7 +14,6 @@ from potluck.reports.answers import ControlAnswer
 from potluck.reports.runs import COMPLETIONS, WrittenCompletion, read_lines
 
 SKILLS: Final = {"+": "additions", "-": "subtractions"}
-"""Sign of a problem -> its kind."""
 LACKED: Final = {"adder": "-", "subtractor": "+"}
 TOGETHER, BY_ITSELF = "together", ("half", "alone")
 WINDOW = 480

@@ -277,10 +277,8 @@ OF_MACHINE: dict[str, Callable[[Target], Judged]] = {
     "disk": disk,
     "clock": clock,
 }
-"""Checks of every machine, by name, in the order of their findings."""
 OF_NODE: dict[str, Callable[[Target], Judged]] = {
     "roster": roster,
     "key": key,
     "certificates": certificates,
 }
-"""Checks of a node that joins others."""

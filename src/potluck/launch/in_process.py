@@ -39,7 +39,6 @@ from potluck.tasks.rewards import HANDED, hand_over, load_function
 from potluck.types import PotluckError
 
 Shown = Display | str | None
-"""A display, the name of one, "auto", or None."""
 Callbacks = Sequence[Callable[[Event], object]]
 GivenReward = Callable[..., Any] | str
 Rewards = Sequence[GivenReward | tuple[GivenReward, float]]

@@ -28,11 +28,9 @@ from potluck.reports.status import FolderStatus, PeerLine, StatusLine, author_st
 from potluck.version import __version__
 
 BEAT_S = 1.0
-"""Seconds between two writings of status.json."""
 TELL_S = 5.0
 """Most seconds between two status lines to the swarm; one is told after each round, too."""
 MOST_EVENTS = 5_000
-"""Messages that one process writes down."""
 MOST_PEERS = 256
 """Peers in status.json: those that were heard last."""
 

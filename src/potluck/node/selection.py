@@ -40,7 +40,6 @@ UnreadReason = Literal[
                           model has positions
 """
 Read = Callable[[Completion], Row | UnreadReason]
-"""Reader of a completion with the learner's tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,6 @@ def untrusted_likelihood(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
 
 
 WEIGHTS: Mapping[str, Weight] = {"likelihood": likelihood, "typicality": typicality}
-"""Weights by the name that ``[objective] weight`` takes."""
 
 
 def weight_of(options: ObjectiveConfig) -> Weight | None:

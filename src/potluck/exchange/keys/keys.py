@@ -31,7 +31,6 @@ PUBLIC, SECRET = "ed25519", "ed25519-secret"
 BATCH = b"batch"
 """Kind of data that the signature of a batch covers too: it does not fit an announcement."""
 FILE_BYTES = 1 << 20
-"""Largest size of a key file or a roster."""
 STRANGERS = 64
 """Most strangers that are remembered, and names of others under which refusals are counted: names
 without end must not fill the memory."""

@@ -27,7 +27,6 @@ from potluck.exchange.protocol.signed import Kind, Payload
 ANNOUNCEMENT_VERSION = 2
 MAX_ANNOUNCEMENT_BYTES = 2048
 MAX_OFFERS = 64
-"""Most rounds in one announcement."""
 DIGEST_BYTES = 16
 CHALLENGE_BYTES = 16
 WHAT, HELLO = b"announcement", b"hello"

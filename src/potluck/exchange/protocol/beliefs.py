@@ -29,7 +29,6 @@ from potluck.exchange.transport import Agreement
 from potluck.types import NODE_NAME
 
 ASKED_AT_ONCE = 4
-"""Most nodes that are asked at the same time."""
 PAUSE_S, LONGEST_PAUSE_S = 0.5, 8.0
 """Seconds between two questions to a node; twice as long after each that told nothing new."""
 WRONG_SIGNATURES = 10

@@ -38,7 +38,6 @@ from potluck.types import Completion
 
 MAGIC = b"PTLK"
 HEADERS: dict[int, type[Header]] = {h.version: h for h in (Header, TextHeader, EpisodeHeader)}
-"""Headers by the version of their message."""
 VERSIONS = "{}, {} and {}".format(*HEADERS)
 FORMATS: tuple[tuple[Codec, bool], ...] = (
     ("raw", True), ("exact", True), ("compact", True), ("raw", False), ("exact", False),

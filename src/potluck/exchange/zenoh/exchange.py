@@ -53,7 +53,6 @@ OTHERS = 32
 """Announcements of unknown names that are kept between two looks in a closed swarm: they are only
 counted."""
 LINE_PAUSE_S = 5.0
-"""Fewest seconds between two status lines of a node."""
 OTHERS_LINES = 512
 """Status lines that are kept, until somebody looks, of names without a channel of their own."""
 

@@ -32,7 +32,6 @@ DISPLAYS: dict[str, Callable[[Watched], AbstractContextManager[Display]]] = {
     "lines": lambda run: nullcontext(EventLines(sys.stdout)),
     "none": lambda run: nullcontext(Fanout()),
 }
-"""Openers of displays, by the name in ``--display``."""
 
 
 @contextmanager

@@ -22,7 +22,6 @@ MOST_AUTHORS = 4
 WIDE = 80
 """Columns of a terminal; with fewer the bars are shorter, and notes have no room."""
 NOTES = {"wait": "nodes here"}
-"""Notes beside the bars of phases that do not count work."""
 
 
 class LiveDisplay:

@@ -28,7 +28,6 @@ from potluck.show.terminal.text import decimal, formatted, new_table, percent, s
 WINDOW = 5
 """Rounds in the mean of an author's last values: one round alone says little."""
 CHANGE = "first → last quarter"
-"""Head of the rows of ``_change``."""
 NODES_ABREAST = 3
 """Columns of nodes that fit on 80 characters."""
 TITLES: Mapping[tuple[Any, ...], str] = {

@@ -15,7 +15,6 @@ from potluck.show.web.folder import WatchedRun, read_pairs
 from potluck.show.web.views import Columns, Kept, KeptRun, KeptTable, TextsView
 
 MOST_BYTES = 20_000_000
-"""Largest data of a kept page."""
 POINTS = 200
 """Rounds of a pair or a node that stay where all are too many."""
 SURPRISING_ROUNDS = 5

@@ -31,11 +31,8 @@ from potluck.types import NODE_NAME, RunFolderError
 DEEPEST = 4
 """Levels of folders below the one that is watched."""
 MOST_RUNS, MOST_FOLDERS = 200, 5000
-"""Runs that are shown; folders that are looked into."""
 END_BYTES = 1 << 18
-"""Bytes of a metrics.jsonl that are read, from its end."""
 WINDOW = 5
-"""Rounds in the mean reward."""
 WORST: tuple[State, ...] = (
     *("silent", "quarantined", "recovering", "training"),
     *("stopped", "awaited", "unknown", "ended"),

@@ -16,9 +16,7 @@ from potluck.reports import mean
 from potluck.show.web.views import Columns, CurvesView
 
 RECENT = 10
-"""Rounds of an author in the means of the matrix."""
 DIGITS = 6
-"""Significant digits of a number on the page."""
 MOST_ROWS = 20_000
 """Rounds of a node that are kept; of more every second one is dropped, the newest ones never."""
 MOST_ROUNDS = 10**9
