@@ -108,7 +108,6 @@ def memory_of(
 
 
 def own_completions(config: RunConfig, name: str) -> int:
-    """Count the completions that a node writes in a round."""
     weights = {each: node.weight for each, node in config.node.items()}
     ids = [str(i) for i in range(config.problems_per_round)]
     if config.pace == "free":

@@ -43,8 +43,6 @@ def pinned(config: RunConfig) -> RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Recipe that was looked at."""
-
     task: Task | None
     """None where its data is not at hand."""
     digests: dict[str, str]

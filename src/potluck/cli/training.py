@@ -154,7 +154,6 @@ def _run_apart(
 
 
 def _run_controls(config: RunConfig, place: Path, trust_code: bool) -> int:
-    """Make the controls of a run that is done; return the exit code."""
     from potluck.launch.side_by_side import run_controls
 
     names = ", ".join(each.config.name for each in controls_of(config))

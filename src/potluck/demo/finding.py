@@ -51,7 +51,6 @@ class Gain:
     together: float
     by_itself: float
     way: str
-    """The sooner of BY_ITSELF."""
 
     @property
     def cells(self) -> list[str]:
@@ -76,7 +75,6 @@ class Result:
 
     seeds: tuple[int, ...]
     seconds: float
-    """Duration of the whole demo."""
     nodes: Mapping[str, Mapping[str, Sequence[OwnAnswers]]]
     """node -> setting -> its answers for each seed; the settings are TOGETHER and BY_ITSELF."""
     answers: tuple[ControlAnswer, ...]
@@ -99,7 +97,6 @@ class Result:
 
 
 def own_answers(folder: Path, node: str, rounds: int) -> OwnAnswers:
-    """Read what a node wrote in a run folder."""
     right, written = ([Counter[str]() for _ in range(rounds)] for _ in range(2))
     for line in read_lines(folder / node / COMPLETIONS, WrittenCompletion):
         if line.author == node:

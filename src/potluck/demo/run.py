@@ -34,8 +34,6 @@ LEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One run of the demo."""
-
     seed: int
     setting: str
     run: WholeRun

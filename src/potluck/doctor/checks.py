@@ -197,7 +197,6 @@ def disk(target: Target) -> Judged:
 
 
 def roster(target: Target) -> Judged:
-    """Check that the roster can be read and has a key for each member."""
     if not (path := target.roster):
         return "warn", "none: a name's first key is believed; fine among friends"
     try:

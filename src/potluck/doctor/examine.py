@@ -97,7 +97,6 @@ def meeting(target: Target) -> Judged:
 
 
 def listening(address: str, complaint: OSError | None) -> Judged:
-    """Check an address by the ``complaint`` when it was taken for a moment."""
     if complaint is None:
         return "ok", f"{address} is free; a firewall must let it in"
     out = WHY_NOT_HERE.get(complaint.errno or 0, "choose another address")
@@ -111,7 +110,6 @@ def _calling(target: Target, line: Transport, address: str) -> Judged:
 
 
 def reaching(address: str, complaint: OSError | None) -> Judged:
-    """Check an address by the ``complaint`` when it was called."""
     if complaint is None:
         return "ok", f"{address} answers"
     why = (out for kind, out in WHY_NOT_THERE.items() if isinstance(complaint, kind))

@@ -70,7 +70,6 @@ class Traffic:
     refused: Mapping[str, int] = field(default_factory=dict)
     """Batches and announcements refused since the last ``finish``, by their sender's name."""
     quarantined: tuple[str, ...] = ()
-    """Nodes that are in quarantine now, sorted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,8 +128,6 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """State of an exchange at one moment."""
-
     peers: Mapping[str, PeerLine]
     """Every other member, every stranger that was heard, and every name that was refused."""
     round: int = 0
@@ -202,7 +199,6 @@ def assemble_round(
     traffic: Traffic,
     newest: Mapping[str, int],
 ) -> Round:
-    """Return the round of these batches, the node's own among them."""
     by_round: dict[int, list[Completion]] = {round: []}
     messages = []
     for each in batches:

@@ -70,7 +70,6 @@ class Participant(ABC):
         ``size_bytes``: size of the file that they are stored in."""
 
     def draw(self, round: int, received: Received) -> Sequence[Share]:
-        """Return the shares of ``round`` that this node writes."""
         return self.pace.draw(round, received)
 
     def open(self, round: int) -> OpenRound:
@@ -80,7 +79,6 @@ class Participant(ABC):
         return OpenRound(round, self.draw(round, looked), looked, Spent(exchange_s=looking.seconds))
 
     def send(self, opened: OpenRound) -> OpenRound:
-        """Write and send this node's shares of a round."""
         spent = self.generate_and_send(opened.round, opened.shares)
         spent = replace(spent, exchange_s=spent.exchange_s + opened.spent.exchange_s)
         # Nothing comes before a first round. At their own pace all nodes begin with the same

@@ -145,7 +145,6 @@ def by_curve(rows: Iterable[ReplayRow]) -> dict[tuple[str, str], list[ReplayRow]
 
 
 def table(rows: Sequence[ReplayRow], console: Console) -> Table:
-    """Return a table of each node's methods: the mean over the rounds."""
     made = new_table(console, ("node", "method", "rounds"), [*MEANS.values()])
     for column in made.columns[1:3]:
         column.no_wrap = True

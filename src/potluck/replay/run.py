@@ -61,7 +61,6 @@ class RecordedExchange:
             self.has_logp &= all(c.logp_T is not None for c in came.completions)
 
     def finish(self, round: int, received: Received) -> Round:
-        """Return the round as it was recorded."""
         kept = self._record.kept_round(round)
         if kept is None:
             raise ReplayError(f"round {round} of {self.node!r} in {self.run} went away meanwhile")

@@ -106,8 +106,6 @@ class GradedProblem(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class NodeRun:
-    """Contents of one node's folder."""
-
     name: str
     model: str
     rounds: tuple[RoundReport, ...]

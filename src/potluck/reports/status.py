@@ -83,7 +83,5 @@ class PeerLine(Struct, frozen=True, kw_only=True):
 
 
 class FolderStatus(Struct, frozen=True, kw_only=True):
-    """Contents of status.json."""
-
     own: StatusLine
     peers: dict[str, PeerLine] = {}

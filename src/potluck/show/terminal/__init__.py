@@ -22,7 +22,6 @@ class Watched:
 
     console: Console
     rounds: int
-    """Rounds of the whole run."""
     first_round: int = 0
     """Round in which a resumed run goes on; from 0."""
 

@@ -16,8 +16,6 @@ class NotHereError(PotluckError):
 
 
 class RunFeed(Protocol):
-    """One run, as far as it is known."""
-
     def look(self) -> int:
         """Take in what is new; return the number of the present state, from 1."""
 

@@ -37,8 +37,6 @@ PAIR_BYTES = 256 << 20
 
 
 class NodeFolder:
-    """One node's files, as far as they were read."""
-
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, folder.name
         self.texts = NodeTexts(folder)
@@ -59,7 +57,6 @@ class NodeFolder:
         """Events by the file that tells them."""
 
     def look(self, step: int) -> bool:
-        """Read what is new; return whether there was anything."""
         self._step, before, is_new = step, self.status, False
         self.status = runs.read_status(self.folder)
         for name, (tail, add) in self._files.items():
@@ -133,7 +130,6 @@ class NodeFolder:
         }
 
     def habits(self) -> list[str]:
-        """Return the findings of its habit test, a sentence for each author that has a habit."""
         told = (
             habit_told(self.name, author, [report for _, report in reports])
             for author, reports in self.rounds.authors.items()

@@ -131,7 +131,6 @@ class Guard:
 
 
 def error(status: int, text: str) -> Response:
-    """Make the answer that tells why there is no other one."""
     return JSONResponse({"error": text}, status)
 
 

@@ -50,14 +50,12 @@ def parts() -> tuple[str, str, list[str]]:
 
 @cache
 def live_page() -> Page:
-    """Return the page that asks its server."""
     scripts = [feed.script() for feed in experiment_feeds()]
     html, policy = _assemble("", connect="'self'", scripts=scripts)
     return Page(html, policy + FRAMES)
 
 
 def kept_page(kept: Kept) -> str:
-    """Return the page with its data inside, a file of its own."""
     return _assemble(_element("kept", kept), connect="'none'").html
 
 

@@ -25,7 +25,6 @@ MOST_COLUMNS, MOST_AUTHORS, LONGEST_AUTHOR = 100, 128, 64
 
 @cache
 def numbers_of(report: type) -> tuple[str, ...]:
-    """Return the names of a report's numbers."""
     hints = get_type_hints(report).items()
     return tuple(name for name, kind in hints if kind in (int, float, float | None))
 
@@ -68,7 +67,6 @@ class NodeRounds:
 
     @property
     def done(self) -> int:
-        """Rounds done."""
         rounds = self.columns["round"]
         return int(rounds[-1]) + 1 if rounds else 0
 
@@ -154,7 +152,6 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def pair_columns(reports: Sequence[tuple[int, Any]]) -> Columns:
-    """Return the numbers of the reports on one author over the rounds."""
     columns: Columns = {"round": [float(at) for at, _ in reports]}
     names = numbers_of(reports[-1][1].__class__)
     return columns | {n: column_of(getattr(each, n) for _, each in reports) for n in names}

@@ -137,7 +137,6 @@ class NodeTexts:
         )
 
     def _texts(self, round: int, most: int, words: str = "") -> list[TextView]:
-        """Return a round's completions that have ``words``."""
         found = {
             key: line
             for key, line in self._written.lines(round).items()

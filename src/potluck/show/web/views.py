@@ -104,7 +104,6 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     recipe: RecipeView | None = None
     controls: list[ControlView] | None = None
     control_command: str | None = None
-    """Command that makes a control of this run."""
     nodes: list[NodeView] | None = None
     curves: dict[str, CurvesView] | None = None
     evaluations: dict[str, Columns] | None = None
