@@ -24,6 +24,7 @@ from potluck.exchange.zenoh.session import (
     open_patiently,
     open_router,
     open_session,
+    try_endpoint,
 )
 
 LONG_S = 180
@@ -96,6 +97,18 @@ def test_an_endpoint_of_the_other_kind_than_the_certificates_ask_for_is_refused(
     assert "add [swarm.tls]" in message
     line = Endpoints(connect=("tcp/127.0.0.1:7447",), tls=tls(folder, "north"))
     assert "expected 'tls/127.0.0.1:7447'" in refused(open_session, line, run="r")
+
+
+def test_an_address_of_ipv6_is_called_without_its_brackets(monkeypatch):
+    called = []
+
+    def call(place, timeout):
+        called.append(place)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(socket, "create_connection", call)
+    assert isinstance(try_endpoint("tls/[::1]:7447", listen=False), ConnectionRefusedError)
+    assert called == [("::1", 7447)]
 
 
 def test_names_of_relays_and_of_nodes_are_kept_apart(folder):

@@ -30,8 +30,6 @@ from potluck.types import Group, Row
 
 Direction = Sequence[Tensor | None]
 """The tensors of a ``Gradient``, in main memory."""
-NOT_LIVE = Spent()
-"""Seconds that a node has spent when it collects, in a replay."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +81,7 @@ def replay_node(
         estimates = [on_policy_gradient(learner, each) for each in groups]
         recording = RecordingLearner.of(learner)
         live = replace(node, learner=recording)
-        report = live.use(round, recorded, NOT_LIVE, size_bytes=0)
+        report = live.use(round, recorded, Spent(), size_bytes=0)
         # A round in which nothing came is not scored.
         everyone = _everyone(*recording.scored) if recording.scored else None
         found = None

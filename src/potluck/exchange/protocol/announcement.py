@@ -1,14 +1,6 @@
-"""Announcements: the rounds that a node has ready, and how they look as bytes.
-
-    announcement = Key.sign("announcement", one MessagePack array
-                            [version, run, node, public key, session, task, clock_s, offers]
-                            or, from a node of release 0.2.0, with [write_s, learn_s] behind them)
-    offers       = for each round, one after another: round, size_bytes (u32, little-endian) and
-                   the first 16 bytes of the SHA-256 of the seal in front of the batch
-    answer       = Key.sign("hello", challenge + announcement)
-
-It is signed, so that nobody makes a reader fetch, or count as a fault, what the node never said;
-and it says all of it again each time, so that a lost one repairs itself.
+"""Announcements: the rounds that a node has ready; docs/wire.md has each byte. One is signed, so
+that nobody makes a reader fetch, or count as a fault, what the node never said; and it says all of
+it again each time, so that a lost one repairs itself.
 """
 
 import hashlib

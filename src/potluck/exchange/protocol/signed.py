@@ -1,12 +1,7 @@
 """Small messages that a node signs and repeats: how they are read, and which are believed. And one
-kind of them: status lines, which a node tells people of itself.
-
-    status line = Key.sign("status", one MessagePack array [version, public key, session, line])
-    line        = one MessagePack map: fields of ``StatusLine``, by name
-
-Nothing is decided by a line, so it is verified only when somebody looks, a bounded number in each
-second. Pure: no thread, no network; the caller passes the time, in seconds of a clock that never
-goes back.
+kind of them: status lines, which a node tells people of itself. Nothing is decided by a line, so it
+is verified only when somebody looks, a bounded number in each second. Pure: the caller passes the
+time, in seconds of a clock that never goes back.
 """
 
 import math

@@ -231,7 +231,9 @@ def free_endpoints(count: int, folder: Path) -> list[str]:
 
 
 def try_endpoint(endpoint: str, *, listen: bool) -> OSError | None:
-    host, port = host_and_port(endpoint)
+    found = ADDRESS.fullmatch(endpoint)
+    assert found  # ``check_endpoints`` has let it through
+    host, port = found[2].strip("[]"), int(found[3])
     try:
         if not listen:
             socket.create_connection((host, port), timeout=CALL_S).close()
@@ -245,17 +247,6 @@ def try_endpoint(endpoint: str, *, listen: bool) -> OSError | None:
     except OSError as error:
         return error
     return None
-
-
-def host_and_port(endpoint: str) -> tuple[str, int]:
-    """Split an address that ``check_endpoints`` has let through.
-
-    >>> host_and_port("tls/[::1]:7447"), host_and_port("tcp/relay.example.org:80")
-    (('::1', 7447), ('relay.example.org', 80))
-    """
-    found = ADDRESS.fullmatch(endpoint)
-    assert found
-    return found[2].strip("[]"), int(found[3])
 
 
 def _log_unlisted_peers(session: zenoh.Session, names: set[str]) -> None:
