@@ -1,11 +1,7 @@
-"""One node at a folder or bucket: it leaves files in a folder of its own, and looks at the others'.
-
-    RUN/NODE/card            its announcement, status line, questions and answers (``Card``)
-    RUN/NODE/000012.ptlk     a sealed batch, for ``kept_rounds`` rounds
-
-A node writes under its own name only, so the owner of a bucket can forbid it more. Challenges are
-as on a network: an answer, in the card of the asked node, proves that it is there. One thread
-looks, writes and waits: after something has come, for a tenth of the time since then.
+"""One node at a folder or bucket: it leaves its card and its batches in a folder of its own, and
+looks at the others'. So the owner of a bucket can forbid it more. Challenges are as on a network:
+an answer, in the card of the asked node, proves that it is there. One thread looks, writes and
+waits: after something has come, for a tenth of the time since then.
 """
 
 import re

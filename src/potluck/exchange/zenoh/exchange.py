@@ -1,13 +1,6 @@
-"""One node on Zenoh: its declarations, and the threads that announce, hear and serve.
-
-    <run>/live/<node>         presence: a liveliness token
-    <run>/ann/<node>          an announcement, with every new batch and once a second
-    <run>/q/<node>/<round>    a queryable: the sealed batch
-    <run>/q/<node>/hello      asked with a challenge: proof that the node is there
-    <run>/status/<node>       a status line, for people, and only while somebody listens
-
-Nothing is fetched, put or answered in a callback of Zenoh, and every channel from it is bounded.
-"""
+"""One node on Zenoh: its declarations (docs/wire.md, "On the network"), and the threads that
+announce, hear and serve. Nothing is fetched, put or answered in a callback of Zenoh, and every
+channel from it is bounded."""
 
 import random
 import time

@@ -1,9 +1,5 @@
-"""A node at its own pace: no round of it waits for anybody.
-
-    look       at what others have sent since the last round            (exchange)
-    draw       problems: those of what others sent, then new ones       (schedule)
-    generate   completions of these problems, and send them             (rollout, exchange)
-    learn      from these and from what others sent                     (node/loop.py)
+"""A node at its own pace: no round of it waits for anybody. It looks at what others have sent since
+the last one, and draws its problems by that.
 
 Nodes count rounds of their own, so staleness is in rounds of the author: its updates since. They
 meet at the same problems without talking about it: a node writes what others wrote lately and it
