@@ -14,13 +14,7 @@ from potluck.exchange.base import (
 from potluck.exchange.keys.keys import Key
 from potluck.exchange.memory import MemoryHub
 from potluck.exchange.protocol.rules import InStep, MailboxRule, Newest
-from potluck.exchange.transport import (
-    TRANSPORTS,
-    Agreement,
-    Membership,
-    Transport,
-    transport,
-)
+from potluck.exchange.transport import TRANSPORTS, Agreement, Membership, Transport, transport
 from potluck.exchange.wire.codec import batches_of, decode, decode_round, encode, encode_round
 from potluck.exchange.wire.message import Limits, Message, Provenance
 

@@ -11,14 +11,7 @@ from rich.text import Text
 
 from potluck.files import printable
 from potluck.objective.methods import METHODS
-from potluck.reports import (
-    AuthorReport,
-    Doubts,
-    RoundReport,
-    mean,
-    stats_of,
-    waited_share,
-)
+from potluck.reports import AuthorReport, Doubts, RoundReport, mean, stats_of, waited_share
 from potluck.reports.answers import told
 from potluck.reports.doubts import habit_told
 from potluck.reports.runs import NodeRun, ObjectiveRecipe, Run, read_run

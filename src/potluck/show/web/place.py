@@ -13,14 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from potluck.reports import EvaluationReport, RoundReport, mean
-from potluck.reports.runs import (
-    EVALUATION,
-    METRICS,
-    STATUS,
-    RunReadError,
-    read_recipe,
-    read_status,
-)
+from potluck.reports.runs import EVALUATION, METRICS, STATUS, RunReadError, read_recipe, read_status
 from potluck.reports.tail import newest
 from potluck.show.web.feed import ExperimentFeed, NotHereError, RunFeed, experiment_feeds
 from potluck.show.web.folder import WatchedRun, run_changed_s
