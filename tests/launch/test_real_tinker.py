@@ -48,7 +48,6 @@ from potluck.node.learning.remote import RemoteLearner
 from potluck.node.storage.checkpoint import newest, served
 from potluck.node.storage.export import export
 from potluck.objective.methods import METHODS, ObjectiveConfig
-from potluck.rollout.texts.books import Books
 from potluck.rollout.tinker.options import TinkerOptions
 from potluck.rollout.tinker.session import TinkerSession
 from potluck.types import Completion, PotluckError, Problem
@@ -277,7 +276,7 @@ def local_twin(model, archive, folder):
 
 
 def session_on(server, folder, saved=""):
-    session = TinkerSession(TinkerOptions(url=server.url), "me", server.model, Books(folder, print))
+    session = TinkerSession(TinkerOptions(url=server.url), server.model, folder)
     session.open(RANK, 1, saved, (3, 4))
     return session
 

@@ -31,7 +31,7 @@ from potluck.objective.methods import ObjectiveConfig
 from potluck.objective.weights import Weight, weight_of
 from potluck.rollout.base import Progress
 from potluck.rollout.tinker.session import TinkerSession
-from potluck.types import Completion, NonFiniteError
+from potluck.types import NonFiniteError
 
 ADAM = "beta1", "beta2", "grad_clip_norm"
 
@@ -69,13 +69,13 @@ class RemoteLearner(Learning):
         part = len(row_M), int(micro.mask_BT.sum())
         whole = batch.rows_counted, batch.tokens_counted
         loss = loss * share_of(part, whole, self.objective.loss_type, longest=self.longest)
-        if not loss.isfinite():
-            why = "does its weight read entropies, which no server tells?"
-            raise NonFiniteError(f"{self.name!r}: the loss is {loss.item()}; {why}")
         loss.backward()
         assert logp_MT.grad is not None
-        if not logp_MT.grad.isfinite().all():
-            raise NonFiniteError(f"{self.name!r}: a gradient of the loss is not finite")
+        if not (loss.isfinite() and logp_MT.grad.isfinite().all()):
+            why = "does its weight read entropies, which no server tells?"
+            raise NonFiniteError(
+                f"{self.name!r}: the loss {loss.item()}, or its gradient, is not finite; {why}"
+            )
         rows, columns = list(zip(micro.prompts, micro.tokens, strict=True)), []
         both = zip(logp_MT.detach().numpy(), logp_MT.grad.numpy(), strict=True)
         for (_, token_T), (logp_T, slope_T) in zip(rows, both, strict=True):
@@ -102,14 +102,7 @@ class RemoteLearner(Learning):
             read = logp_MT.clamp(max=0), torch.full_like(logp_MT, torch.nan)
             score_rows(scored, row_M, micro, read, self.name, self.objective, weight)
             progress(len(rows), len(rows))
-        return completed(scored, self.name, self.objective, weight, self._require_foreign)
-
-    def _require_foreign(self, completion: Completion) -> None:
-        if completion.author == self.name:
-            raise NonFiniteError(
-                f"{self.name!r}: its server reads its own completion {completion.index} of "
-                f"{completion.problem_id!r} as NaN; lower the learning rate"
-            )
+        return completed(scored, self.name, self.objective, weight)
 
     def save(self, folder: Path, round: int, *, card: str) -> None:
         text = json.dumps(self.session.save(f"round-{round:06d}"))
