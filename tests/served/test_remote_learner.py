@@ -122,6 +122,16 @@ def _row(batch, pair):
     return next(at for at, token_T in enumerate(batch.tokens) if token_T is pair[1])
 
 
+@pytest.mark.parametrize("rows", [2, ROWS])
+def test_each_round_sends_as_many_rows(rows, tmp_path, monkeypatch):
+    """More than usual come where others' come late; a server's mean would move with them."""
+    objective, server = ObjectiveConfig(**OBJECTIVES["lws"]), FakeTinker()
+    theirs, sent = remote(server, objective, tmp_path, monkeypatch), []
+    monkeypatch.setattr(theirs.session, "step", lambda *given, **_: sent.append(given) or 0.0)
+    replace(theirs, rows=rows).learn(batch_of(tiny.policy(), 0), silent)
+    assert [len(column) for column in sent[0]] == [rows, rows]
+
+
 def test_a_weight_that_reads_entropies_sends_no_nan(tmp_path, monkeypatch):
     objective, server = ObjectiveConfig(**OBJECTIVES["lws"]), FakeTinker()
     theirs = remote(server, objective, tmp_path, monkeypatch)

@@ -135,8 +135,8 @@ class ServedOptions(EngineOptions, frozen=True, kw_only=True):
     """A server writes."""
 
     url: str
-    """Address of the server: ``https://HOST`` or ``http://HOST:PORT``; of an OpenAI-compatible one
-    with ``/v1``, to which "/chat/completions" is added."""
+    """Address of the server, ``https://HOST`` or ``http://HOST:PORT``; of the engine "openai"
+    ``https://HOST/v1``, to which "/chat/completions" is added."""
     api_key_variable: str = ""
     """Environment variable that holds the server's key; empty: it asks for none."""
     timeout_s: Positive = 600.0

@@ -48,7 +48,7 @@ class RemoteLearner(Learning):
     adam: Mapping[str, float]
     """Values of ``ADAM`` for the server's optimiser."""
     rows: int
-    """Rows that are sent in each round, at least; those that are lacking teach nothing."""
+    """Rows that are sent in each round; those that are lacking teach nothing."""
     longest: int
     """Limit of a completion in tokens, which ``loss_type = "dr_grpo"`` divides by."""
     loss: Loss | None = None
@@ -60,7 +60,7 @@ class RemoteLearner(Learning):
         """Take one step; raise NonFiniteError if a log-probability of an own completion is not
         finite, RolloutError if the server does not do its part."""
         scored, rate = self._score(batch, progress), self.learning_rate.at(round)
-        row_M = scored.kept_advantage_B.nonzero().squeeze(1)
+        row_M = scored.kept_advantage_B.nonzero().squeeze(1)[: self.rows]  # the last came late
         if not len(row_M):
             return UpdateReport(0, 0.0, 0.0, rate, scored, {})
         micro = batch.rows(row_M)
@@ -76,12 +76,12 @@ class RemoteLearner(Learning):
             raise NonFiniteError(
                 f"{self.name!r}: the loss {loss.item()}, or its gradient, is not finite; {why}"
             )
-        rows, columns = list(zip(micro.prompts, micro.tokens, strict=True)), []
-        both = zip(logp_MT.detach().numpy(), logp_MT.grad.numpy(), strict=True)
-        for (_, token_T), (logp_T, slope_T) in zip(rows, both, strict=True):
-            n = len(token_T)
-            column = {"logprobs": logp_T[:n], "advantages": -n * slope_T[:n]}
-            columns.append({**column, "weights": np.full(n, 1 / n)})
+        rows = list(zip(micro.prompts, micro.tokens, strict=True))
+        both = logp_MT.detach().numpy(), logp_MT.grad.numpy()
+        columns = [
+            {"logprobs": p_T[:n], "advantages": -n * slope_T[:n], "weights": np.full(n, 1 / n)}
+            for n, p_T, slope_T in zip(map(len, micro.tokens), *both, strict=True)
+        ]
         nothing = {"logprobs": np.zeros(1), "advantages": np.zeros(1), "weights": np.ones(1)}
         lacking = self.rows - len(rows)
         rows += [(micro.prompts[0][:1], micro.tokens[0][:1])] * lacking

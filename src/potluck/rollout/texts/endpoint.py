@@ -89,17 +89,15 @@ class ChatEndpoint:
             response.stream = type(response)(200, content=bytes(body)).stream
 
         self.options.address.parts()
-        plain, hooks = {"Accept-Encoding": "identity"}, {"response": [bound]}
-        http_client = DefaultAsyncHttpxClient(
-            follow_redirects=False, headers=plain, event_hooks=hooks
-        )
+        plain = DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [bound]})
+        plain.headers["Accept-Encoding"] = "identity"
         return AsyncOpenAI(
             # Without one the library would send OPENAI_API_KEY, to whatever url this is.
             api_key=self.options.address.key() or "none",
             base_url=self.options.url,
             max_retries=0,
             timeout=Timeout(None, connect=CONNECT_S),  # ``ask`` bounds all of it together
-            http_client=http_client,
+            http_client=plain,
         )
 
     async def ask(self, attempt: Callable[[], Awaitable[bytes]]) -> bytes:
@@ -136,11 +134,8 @@ class ChatEndpoint:
             raise Refused(said, status, text) from None
         except OpenAIError as error:
             cause = error.__cause__ or error
-            said, may_cost = (
-                self.options.address.line(str(cause)),
-                type(cause).__name__ not in UNSENT,
-            )
-            raise Unavailable(said, may_cost=may_cost, again_s=0.0) from None
+            said, kind = self.options.address.line(str(cause)), type(cause).__name__
+            raise Unavailable(said, may_cost=kind not in UNSENT, again_s=0.0) from None
 
     def refuse(self, said: str, status: int) -> RolloutError:
         """Make the error for a status that no later attempt would change."""
@@ -180,7 +175,7 @@ class ChatEndpoint:
             return []
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class ChatRequest:
     """Request for completions ``first`` to ``first + count`` of the problem at ``place``."""
 

@@ -120,7 +120,7 @@ class TextRound:
     def completions(self, author: str) -> list[Completion]:
         """List the texts in the order of the requests, with indices without gaps."""
         pairs: list[list[tuple[str, End]]] = [[] for _ in self.requests]
-        for ask in sorted(self.texts, key=lambda ask: (ask.place, ask.first)):
+        for ask in sorted(self.texts):
             pairs[ask.place] += self.texts[ask]
         return [
             Completion(request.problem.id, author, index, NO_TOKENS, None, end, text)
