@@ -133,7 +133,7 @@ FAULTS = [
     ("optim_step", CancelledError(), "refuses optim_step .*CancelledError.*its log says more"),
     ("publish", api_error("APIConnectionError", "Connection error."), "server is gone.*--resume"),
     ("load_state", api_error("NotFoundError", "no such state", 404), "still have what is asked"),
-    ("sample", "hang", "sampling: no answer within 0.5 seconds, and the server is gone"),
+    ("sample", "hang", "sampling: no answer within 600 seconds, and the server is gone"),
     ("save_weights", "hang", "saving 'round-000001': no answer"),
 ]
 
@@ -142,9 +142,7 @@ FAULTS = [
 def test_a_fault_is_a_line_with_the_way_out(server, recipe, tmp_path, what, fault, message):
     server.faults[what] = fault
     with pytest.raises(RolloutError, match=message) as raised:
-        run(
-            recipe({"timeout_s": 0.5}, rounds=1, checkpoint_every=1), tmp_path / "run", display=None
-        )
+        run(recipe(rounds=1, checkpoint_every=1), tmp_path / "run", display=None)
     assert "\n" not in str(raised.value)
     assert server.usd <= spent(tmp_path / "run")
 
@@ -169,7 +167,7 @@ def test_a_server_that_is_there_and_does_not_answer_is_told_from_one_that_is_gon
     server.policy = lambda: tiny.policy(hidden_size=16)
     server.faults["forward"] = "hang"
     with pytest.raises(RolloutError, match=r"server is there: raise timeout_s, or .*vocabulary"):
-        run(recipe({"timeout_s": 0.3}), tmp_path / "run", display=None)
+        run(recipe(), tmp_path / "run", display=None)
     assert asked == ["http://127.0.0.1:9/api/v1/healthz"]
 
 
@@ -179,7 +177,7 @@ def test_what_answers_but_speaks_no_http_is_no_server(server, recipe, tmp_path):
         url = f"http://127.0.0.1:{other.getsockname()[1]}"
         server.faults["forward"] = "hang"
         with pytest.raises(RolloutError, match=r"gone \(BadStatusLine\('SSH-2.0"):
-            run(recipe({"timeout_s": 0.3, "url": url}), tmp_path / "run", display=None)
+            run(recipe({"url": url}), tmp_path / "run", display=None)
 
 
 def speak_ssh(other):
@@ -195,7 +193,7 @@ def test_only_some_requests_are_under_way_at_once(server, recipe, tmp_path, monk
     run(recipe(**many), tmp_path / "whole", display=None)
     assert server.calls.count("sample") >= 4
     server.calls.clear()
-    server.faults["sample"], config = "hang", recipe({"timeout_s": 0.5}, **many)
+    server.faults["sample"], config = "hang", recipe(**many)
     with pytest.raises(RolloutError, match="sampling: no answer"):
         run(config, tmp_path / "a", display=None)
     assert server.calls.count("sample") <= 2
@@ -204,8 +202,8 @@ def test_only_some_requests_are_under_way_at_once(server, recipe, tmp_path, monk
 def test_what_is_under_way_does_not_count_as_spent(server, recipe, tmp_path):
     """Each request is booked at the most that it can cost, and costs less."""
     server.change = lambda sequences: [stopped(each) for each in sequences]
-    longest = {"max_new_tokens": 60, "max_total_tokens": 200}
-    config = {"plan": "vertical", "problems_per_round": 8, "rounds": 1, "sampling": longest}
+    longest = {"max_new_tokens": 30, "max_total_tokens": 100}
+    config = {"plan": "vertical", "problems_per_round": 6, "rounds": 1, "sampling": longest}
     run(recipe(**config), tmp_path / "free", display=None)
     cost = json.loads((tmp_path / "free/big/cost.json").read_text())
     paid = cost["prompt_tokens"] + cost["completion_tokens"]
