@@ -11,7 +11,8 @@ from potluck.config.run import AnyEngine
 from potluck.model.loading import locate
 from potluck.rollout.options import EngineOptions, HFOptions, TextOptions, VllmOptions
 from potluck.rollout.settings import EngineSettings
-from potluck.tasks import TASKS, TaskOptions
+from potluck.tasks import TaskOptions
+from potluck.tasks.named import TASKS
 
 ENGINES = {str(options.__struct_config__.tag): options for options in get_args(AnyEngine)}
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))

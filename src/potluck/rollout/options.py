@@ -191,11 +191,6 @@ class VllmOptions(ServedOptions, frozen=True, kw_only=True, tag_field="name", ta
         from potluck.rollout.vllm.playing import PlayingServerEngine
         from potluck.rollout.vllm.weights import WeightSync
 
-        if settings.environment and self.overlap:
-            raise ConfigError(
-                f"[node.{settings.node}.engine] overlap = true, but what plays in an environment "
-                f"cannot be begun while the node learns; drop it"
-            )
         kind = OverlappingServerEngine if self.overlap else ServerEngine
         kind = PlayingServerEngine if settings.environment else kind
         return kind(policy, self, settings, WeightSync(policy, self, settings))
