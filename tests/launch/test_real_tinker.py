@@ -571,7 +571,7 @@ BEFORE_IT = [
     ("asample", away, "redirects are not followed"),
     ("config", status(401), "name the variable that holds its key in api_key_variable"),
     ("create_model", status(403), "may this key use this model"),
-    ("create_session", page, "its log says more"),
+    ("create_session", page, "that of such a server"),
     ("forward_backward", status(422), "its version may not know the loss"),
     ("asample", status(500), "sampling: no answer within"),
     ("asample", cut, "sampling: no answer within"),

@@ -121,6 +121,7 @@ FAULTS = [
     ("connect", ELSEWHERE, r"127.0.0.1:9 refuses .*leads to http://other.example/login\); redir"),
     ("sample", caused("Error retrieving result", ELSEWHERE), "sampling .*http://other.example"),
     ("connect", api_error("APIStatusError", "no", 304), "leads to None"),
+    ("connect", api_error("APIResponseValidationError", "text/html"), "that of such a server"),
     ("capabilities", api_error("AuthenticationError", "no", 401), "in api_key_variable"),
     ("capabilities", api_error("NotFoundError", "a rank of adapters", 404), "is url complete"),
     ("create", ValueError("400: Maximum number of LoRA adapters (2)"), "for 5 minutes"),

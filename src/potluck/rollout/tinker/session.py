@@ -41,6 +41,7 @@ SAYINGS = {
     r"with the 'tml-'": "the variable that api_key_variable names holds no key of this kind",
     r"\badapters\b": "a client that was killed keeps its own for 5 minutes: wait, or allow more",
     r"\brank\b": "lower r in the node's table lora",
+    r"^APIResponseValidationError": "is url complete, and that of such a server?",
 }
 """Ways out by what an error without such a status says."""
 UNANSWERED = "APIConnectionError", "APITimeoutError"
