@@ -85,9 +85,8 @@ class TinkerSession:
         self._sampler: Any = None
         # A sample that the library asks for again is a new one to the server, and is billed again.
         self._retries = tinker.lib.retry_handler.RetryConfig(enable_retry_logic=False)
-        connect = partial(tinker.ServiceClient, base_url=self.options.url)
-        # A redirect would take the key along.
-        connect = partial(connect, http_client=AsyncClient(follow_redirects=False))
+        line = AsyncClient(follow_redirects=False)  # a redirect would take the key along
+        connect = partial(tinker.ServiceClient, base_url=self.options.url, http_client=line)
         self._service: Any = self.call("connecting", partial(connect, api_key=key or "tml-none"))
         finalize(self, self._service.holder.close)  # it tells the server that it lives, for ever
         told = self.call("its capabilities", self._service.get_server_capabilities)
