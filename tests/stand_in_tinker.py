@@ -50,7 +50,7 @@ class FakeTinker:
         """The same, of what it read."""
         self.over = Event()
         """Set at a test's end, so that what hangs goes on."""
-        self.closed, self.clients = 0, []
+        self.closed, self.clients, self.now, self.hangs = 0, [], 0.0, False
         self.lib = SimpleNamespace(
             retry_handler=SimpleNamespace(RetryConfig=lambda **given: SimpleNamespace(**given))
         )
@@ -66,10 +66,19 @@ class FakeTinker:
         self.calls.append(what)
         if fault := self.faults.get(what):
             if fault == "hang":
-                self.over.wait()
+                self.hang()
             else:
                 raise fault
         return self.calls.count(what)
+
+    def hang(self):
+        self.hangs = True
+        self.over.wait()
+
+    def clock(self):
+        """A clock that stands still until something hangs, so that no test waits or is too slow."""
+        self.now += 1000.0 * self.hangs
+        return self.now
 
     def bill(self, kind, tokens):
         self.usd += PRICES[kind] * tokens / 1e6
@@ -120,7 +129,7 @@ class Training:
     def logp(self, datum):
         ids = np.array([*datum.model_input, datum.loss_fn_inputs["target_tokens"][-1]], np.int32)
         if ids.max() >= self.policy.network.config.vocab_size:
-            self.server.over.wait()  # as a real one: its client goes on asking
+            self.server.hang()  # as a real one: its client goes on asking
         return self.policy.logp([ids[:1]], [ids[1:]], temperature=1.0)[0]
 
     def forward(self, data, loss):

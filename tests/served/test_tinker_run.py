@@ -121,6 +121,7 @@ FAULTS = [
     ("connect", ELSEWHERE, r"127.0.0.1:9 refuses .*leads to http://other.example/login\); redir"),
     ("sample", caused("Error retrieving result", ELSEWHERE), "sampling .*http://other.example"),
     ("connect", api_error("APIStatusError", "no", 304), "leads to None"),
+    ("connect", api_error("APIResponseValidationError", "text/html"), "that of such a server"),
     ("capabilities", api_error("AuthenticationError", "no", 401), "in api_key_variable"),
     ("capabilities", api_error("NotFoundError", "a rank of adapters", 404), "is url complete"),
     ("create", ValueError("400: Maximum number of LoRA adapters (2)"), "for 5 minutes"),
@@ -133,7 +134,7 @@ FAULTS = [
     ("optim_step", CancelledError(), "refuses optim_step .*CancelledError.*its log says more"),
     ("publish", api_error("APIConnectionError", "Connection error."), "server is gone.*--resume"),
     ("load_state", api_error("NotFoundError", "no such state", 404), "still have what is asked"),
-    ("sample", "hang", "sampling: no answer within 0.5 seconds, and the server is gone"),
+    ("sample", "hang", "sampling: no answer within 600 seconds, and the server is gone"),
     ("save_weights", "hang", "saving 'round-000001': no answer"),
 ]
 
@@ -142,9 +143,7 @@ FAULTS = [
 def test_a_fault_is_a_line_with_the_way_out(server, recipe, tmp_path, what, fault, message):
     server.faults[what] = fault
     with pytest.raises(RolloutError, match=message) as raised:
-        run(
-            recipe({"timeout_s": 0.5}, rounds=1, checkpoint_every=1), tmp_path / "run", display=None
-        )
+        run(recipe(rounds=1, checkpoint_every=1), tmp_path / "run", display=None)
     assert "\n" not in str(raised.value)
     assert server.usd <= spent(tmp_path / "run")
 
@@ -169,7 +168,7 @@ def test_a_server_that_is_there_and_does_not_answer_is_told_from_one_that_is_gon
     server.policy = lambda: tiny.policy(hidden_size=16)
     server.faults["forward"] = "hang"
     with pytest.raises(RolloutError, match=r"server is there: raise timeout_s, or .*vocabulary"):
-        run(recipe({"timeout_s": 0.3}), tmp_path / "run", display=None)
+        run(recipe(), tmp_path / "run", display=None)
     assert asked == ["http://127.0.0.1:9/api/v1/healthz"]
 
 
@@ -179,7 +178,7 @@ def test_what_answers_but_speaks_no_http_is_no_server(server, recipe, tmp_path):
         url = f"http://127.0.0.1:{other.getsockname()[1]}"
         server.faults["forward"] = "hang"
         with pytest.raises(RolloutError, match=r"gone \(BadStatusLine\('SSH-2.0"):
-            run(recipe({"timeout_s": 0.3, "url": url}), tmp_path / "run", display=None)
+            run(recipe({"url": url}), tmp_path / "run", display=None)
 
 
 def speak_ssh(other):
@@ -195,7 +194,7 @@ def test_only_some_requests_are_under_way_at_once(server, recipe, tmp_path, monk
     run(recipe(**many), tmp_path / "whole", display=None)
     assert server.calls.count("sample") >= 4
     server.calls.clear()
-    server.faults["sample"], config = "hang", recipe({"timeout_s": 0.5}, **many)
+    server.faults["sample"], config = "hang", recipe(**many)
     with pytest.raises(RolloutError, match="sampling: no answer"):
         run(config, tmp_path / "a", display=None)
     assert server.calls.count("sample") <= 2
@@ -210,8 +209,6 @@ def test_what_is_under_way_does_not_count_as_spent(server, recipe, tmp_path):
     cost = json.loads((tmp_path / "free/big/cost.json").read_text())
     paid = cost["prompt_tokens"] + cost["completion_tokens"]
     run(recipe({"budget_tokens": paid + 1}, **config), tmp_path / "run", display=None)
-    with pytest.raises(RolloutError, match="budget of 'big' is spent"):
-        run(recipe({"budget_tokens": paid // 4}, **config), tmp_path / "less", display=None)
 
 
 def stopped(sequence):

@@ -36,6 +36,7 @@ from potluck.rollout.base import Engine
 from potluck.rollout.options import TextOptions
 from potluck.rollout.settings import EngineSettings, ignore
 from potluck.rollout.tinker.engine import TinkerEngine
+from potluck.rollout.tinker.options import TinkerOptions
 from potluck.rollout.tinker.session import TinkerSession
 from potluck.schedule import Agenda
 from potluck.tasks import Task
@@ -139,8 +140,9 @@ def make_remote(
     """Make a learner whose weights a server has; raise RolloutError if it cannot have them."""
     node, sampling = config.node[name], config.sampling
     assert node.lora
+    assert isinstance(node.engine, TinkerOptions)
     saved = checkpoint.served(checkpoint.checkpoint_folder(folder, first)) if first else {}
-    session = TinkerSession.of(node.engine, node.model, folder)
+    session = TinkerSession(node.engine, node.model, folder)
     seed = derived_seed(f"{config.seed}/{name}/adapter") >> 32
     reader = Reader.of(node.reads, stop=sampling.stop)
     # Of another tokenizer the last id is none of the server's.

@@ -76,11 +76,13 @@ def _bring(place: str, checkpoint: Path, beside: Path, stored: "torch.dtype") ->
 
     from potluck.config import load
     from potluck.model.loading import load_tokenizer
+    from potluck.rollout.tinker.options import TinkerOptions
     from potluck.rollout.tinker.session import TinkerSession
 
     home, run = checkpoint.absolute().parents[1:3]
     node = load(run / "recipe.json").node[home.name]
-    session = TinkerSession.of(node.engine, node.model, home)
+    assert isinstance(node.engine, TinkerOptions)
+    session = TinkerSession(node.engine, node.model, home)
     beside.mkdir(parents=True)
     try:
         if not (url := session.archive_url(place)).startswith(("https://", "http://")):

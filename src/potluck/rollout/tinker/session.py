@@ -24,7 +24,6 @@ from weakref import finalize
 import numpy as np
 
 from potluck.rollout.base import TICK_S, RolloutError
-from potluck.rollout.options import EngineOptions
 from potluck.rollout.settings import ignore
 from potluck.rollout.texts import endpoint
 from potluck.rollout.texts.base import NOTHING, Cost
@@ -42,6 +41,7 @@ SAYINGS = {
     r"with the 'tml-'": "the variable that api_key_variable names holds no key of this kind",
     r"\badapters\b": "a client that was killed keeps its own for 5 minutes: wait, or allow more",
     r"\brank\b": "lower r in the node's table lora",
+    r"^APIResponseValidationError": "is url complete, and that of such a server?",
 }
 """Ways out by what an error without such a status says."""
 UNANSWERED = "APIConnectionError", "APITimeoutError"
@@ -70,29 +70,23 @@ class TinkerSession:
     """A node's adapter on a server, and the newest sampler of it."""
 
     options: TinkerOptions
-    node: str
     model: str
     """Name of the model on the server."""
-    books: Books
-
-    @classmethod
-    def of(cls, options: EngineOptions, model: str, folder: Path) -> "TinkerSession":
-        """Begin one of the node with this folder."""
-        assert isinstance(options, TinkerOptions)
-        return cls(options, folder.name, model, Books(folder, ignore))
+    folder: Path
+    """Folder of the node."""
 
     def __post_init__(self) -> None:
         """Connect; raise RolloutError unless the server has the model."""
         tinker, key = library(), self.options.address.key()
+        self.node, self.books = self.folder.name, Books(self.folder, ignore)
         from httpx import AsyncClient
 
         self._types, self._under_way = tinker.types, NOTHING
         self._sampler: Any = None
         # A sample that the library asks for again is a new one to the server, and is billed again.
         self._retries = tinker.lib.retry_handler.RetryConfig(enable_retry_logic=False)
-        connect = partial(tinker.ServiceClient, base_url=self.options.url)
-        # A redirect would take the key along.
-        connect = partial(connect, http_client=AsyncClient(follow_redirects=False))
+        line = AsyncClient(follow_redirects=False)  # a redirect would take the key along
+        connect = partial(tinker.ServiceClient, base_url=self.options.url, http_client=line)
         self._service: Any = self.call("connecting", partial(connect, api_key=key or "tml-none"))
         finalize(self, self._service.holder.close)  # it tells the server that it lives, for ever
         told = self.call("its capabilities", self._service.get_server_capabilities)
@@ -129,7 +123,7 @@ class TinkerSession:
         """Wait for the sequences that were asked for."""
         sequences: Sequence[Any] = self._end(asked, tick).sequences
         tokens = sum(len(each.tokens) for each in sequences)
-        self._book(asked[1], self.options.cost(asked[1].prompt_tokens, tokens))
+        self.books.add(Booking(self.options.cost(asked[1].prompt_tokens, tokens) - asked[1]))
         return sequences
 
     def logp(self, rows: Sequence[Pair], tick: Tick = lambda: None) -> list[Any]:
@@ -220,23 +214,17 @@ class TinkerSession:
         """Do what costs as much as is known before."""
         asked = self._begin(what, attempt, price)
         found = self._end(asked, tick)
-        self._book(asked[1], price)
+        if price.requests:
+            self.books.add(Booking(price - asked[1]))
         return found
-
-    def _book(self, most: Cost, told: Cost) -> None:
-        """Put what a call did cost in the place of the most that it could."""
-        if most.requests:
-            self.books.add(Booking(told - most))
 
     def _begin(self, what: str, attempt: Attempt, most: Cost = NOTHING) -> Asked:
         """Begin a call in a thread that the process does not wait for; book the most that it can
         cost. Raise RolloutError if the budget is spent."""
         if most.requests:
-            if self.options.is_spent(spent := self.books.spent - self._under_way):
-                raise RolloutError(
-                    f"{self.options.told_spent(self.node, spent)}: to go on, raise it in "
-                    f"[node.{self.node}.engine], with --resume"
-                )
+            if spent := self.options.spent(self.node, self.books.spent - self._under_way):
+                way_out = f"to go on, raise it in [node.{self.node}.engine], with --resume"
+                raise RolloutError(f"{spent}: {way_out}")
             most = replace(most, booked=1)
             self.books.add(Booking(most))
             self._under_way += most
