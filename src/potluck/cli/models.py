@@ -25,7 +25,7 @@ from potluck.replay.plan import (
     make_plan,
     table,
 )
-from potluck.reports.events import PhaseProgress
+from potluck.reports.events import Notice, PhaseProgress
 from potluck.show.terminal.evaluation import show_evaluation
 from potluck.show.terminal.live import LiveDisplay
 from potluck.show.terminal.show import show
@@ -102,7 +102,11 @@ def evaluate_command(
     shown = err if file == "-" else out  # what is for a program is alone on stdout
     stopped = "stopped; an evaluation begins anew each time"
     with stoppable(stopped), LiveDisplay(shown) as display:
-        found = evaluate_models(request, progress=lambda *step: display.show(PhaseProgress(*step)))
+        found = evaluate_models(
+            request,
+            progress=lambda *step: display.show(PhaseProgress(*step)),
+            say=lambda text: display.show(Notice(text)),
+        )
     show_evaluation(found, shown)
     text = json.dumps(found, indent=1, allow_nan=False)
     if place:

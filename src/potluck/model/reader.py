@@ -1,4 +1,4 @@
-"""What a round needs of a model without its weights: its ids and the texts that they are.
+"""A model without its weights: reads texts as ids, and ids as texts.
 
 A text stands behind a prompt in the tokenizer's ids exactly, or not at all. Ids are a text's
 *continuation* of a prompt: the text is what a decoder adds to the prompt's end, so the space that
