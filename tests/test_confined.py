@@ -1,5 +1,7 @@
 """A process with limits: what it may say, and when."""
 
+import os
+import signal
 from select import select
 
 import pytest
@@ -50,6 +52,14 @@ def test_a_line_is_answered_by_a_line(talker):
 def test_a_line_that_is_begun_and_not_ended_is_not_waited_for(talker):
     assert talker.ask("begin\n", 1.0) == ""
     assert talker.process.returncode is not None
+
+
+def test_a_process_that_does_not_read_is_not_waited_for(talker):
+    os.kill(talker.process.pid, signal.SIGSTOP)
+    assert talker.ask("x" * 2**22 + "\n", 1.0) == ""
+    assert talker.process.returncode is not None
+    with pytest.raises(BrokenPipeError):
+        talker.ask("next\n", 1.0)
 
 
 def test_a_second_line_ends_the_process(talker):

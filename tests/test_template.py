@@ -8,6 +8,7 @@ import pytest
 
 import tiny
 from potluck import template
+from potluck.confined import Confined
 from potluck.model import ModelError
 from potluck.model.prompt import prompt_ids
 from potluck.types import Problem
@@ -91,6 +92,26 @@ def test_of_several_templates_one_must_be_the_default():
     assert made.decode(prompt_ids(made, Problem("p", "1+2=", "3"))) == "1+2="
     with pytest.raises(ModelError, match="'a/model' makes no prompt: This model has multiple"):
         prompt_ids(chatty({"tools": "{{ messages[-1].content }}"}), PROBLEM)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_process_that_ends_as_it_is_asked_is_replaced_once(monkeypatch, times):
+    ask, broken = Confined.ask, [BrokenPipeError] * times
+
+    def breaks(worker, text, limit_s):
+        if text and broken:
+            raise broken.pop()
+        return ask(worker, text, limit_s)
+
+    made = chatty("{{ messages[-1].content }}")
+    before = prompt_ids(made, PROBLEM).tolist()
+    monkeypatch.setattr(Confined, "ask", breaks)
+    if times == 1:
+        assert prompt_ids(made, PROBLEM).tolist() == before
+    else:
+        with pytest.raises(ModelError, match="'a/model' makes no prompt: "):
+            prompt_ids(made, Problem("p", "1+2=", "3"))
+    assert broken == []
 
 
 def test_a_process_that_was_killed_costs_no_prompt():

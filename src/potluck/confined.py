@@ -49,32 +49,36 @@ class Confined:
             env={**os.environ, **fixed, "PYTHONPATH": path, **(variables or {})},
             start_new_session=True,  # Ctrl-C in the terminal is for the run, not for it
         )
+        assert self.process.stdin
+        assert self.process.stdout
+        self._in, self._out = self.process.stdin.fileno(), self.process.stdout.fileno()
+        os.set_blocking(self._in, False)  # a process need not read what it is sent
         self.state = self.ask("", START_LIMIT_S)
         """"ready", or the reason why it is not; empty: it ended."""
 
     def ask(self, text: str, limit_s: float) -> str:
-        """Write ``text`` and read the next line; "" where the process ends instead, as it does
-        beyond a limit, or if it says more than it is asked. Raise BrokenPipeError if it had ended
-        a moment ago."""
-        assert self.process.stdin
-        assert self.process.stdout
+        """Write ``text`` and read the next line, within ``limit_s`` on the clock. Return "" where
+        the process breaks a limit, or writes what it was not asked for: it is ended then. Raise
+        BrokenPipeError where it had ended before."""
+        if self.process.returncode is not None:
+            raise BrokenPipeError
         line = b""
         try:
-            if text and select([pipe := self.process.stdout.fileno()], [], [], 0)[0]:
-                if os.read(pipe, 1):  # it says what it was not asked
+            if text and select([self._out], [], [], 0)[0]:
+                if os.read(self._out, 1):  # what nobody asked for
                     return ""
                 raise BrokenPipeError
-            self.process.stdin.write(text.encode())
-            self.process.stdin.flush()
-            line = self._line(monotonic() + limit_s)
+            until_s, left = monotonic() + limit_s, memoryview(text.encode())
+            while left and select([], [self._in], [], max(0.0, until_s - monotonic()))[1]:
+                left = left[os.write(self._in, left) :]
+            line = b"" if left else self._line(until_s)
         finally:
             if not line:  # after Ctrl-C the next text would get this one's answer
                 self.end()
         return line.decode(errors="replace").strip()
 
     def _line(self, until_s: float) -> bytes:
-        assert self.process.stdout
-        pipe, line = self.process.stdout.fileno(), bytearray()
+        pipe, line = self._out, bytearray()
         while len(line) <= LONGEST_ANSWER and (left_s := until_s - monotonic()) > 0:
             part = os.read(pipe, 2**16) if select([pipe], [], [], left_s)[0] else b""
             line += part

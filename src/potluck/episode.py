@@ -96,10 +96,10 @@ class Environment(Protocol):
     def replay(
         self, problem: Problem, turns: Sequence[Turn], written: Completion | None = None
     ) -> Episode:
-        """Play these turns from the start, in a process of its own, and return how it went on. Of
-        an episode that was played or replayed before, the same is returned from memory; where it
-        does not repeat itself, that of the own completion ``written``. Raise EnvironmentFailed
-        beyond a limit, or where ``grade`` is "own" and the episode was not played here."""
+        """Play these turns from the start, in another process, and return the episode. One that was
+        played or replayed before comes from memory; with ``grade`` "own" only such a one, which
+        ``written``, an own completion, then tells from others of the same turns. Raise
+        EnvironmentFailed where it is not there, and beyond a limit."""
 
 
 def text_of(turns: Sequence[Turn]) -> str:

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -36,11 +37,13 @@ def render(
     ``words`` are what the template finds by name: the tokenizer's special tokens. ``tools`` are
     schemas of functions."""
     line = json.dumps([template, messages, words, tools], default=str) + "\n"
+    said = ""
     with _lock:
-        if (worker := _worker(os.getpid())).process.poll() is not None:
+        for _ in range(2):
+            with suppress(BrokenPipeError):  # it ended since it was last asked
+                said = _worker(os.getpid()).ask(line, WALL_LIMIT_S)
+                break
             _worker.cache_clear()
-            worker = _worker(os.getpid())
-        said = worker.ask(line, WALL_LIMIT_S) if worker.state == "ready" else worker.state
     if not said.startswith('"'):
         raise TemplateFailed(said or f"it takes more than {CPU_LIMIT_S:g} s or 1 GiB")
     return str(json.loads(said))

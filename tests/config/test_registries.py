@@ -49,7 +49,7 @@ def test_a_tolerance_is_that_of_the_engine():
 
 def test_a_server_takes_no_memory_of_the_nodes_device_and_is_named_as_not_asked():
     assert VLLM.bytes_needed(None) == 0
-    assert VLLM.note == "writes through http://x as 'x': not asked yet"
+    assert VLLM.note == "writes through http://x: not asked yet"
     assert HFOptions().note == ""
 
 

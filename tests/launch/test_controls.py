@@ -12,8 +12,9 @@ from launch.runs import lines, numbers
 from potluck.config import load
 from potluck.launch import children
 from potluck.launch.in_process import run
-from potluck.launch.side_by_side import SideBySideError, WholeRun, run_controls
+from potluck.launch.side_by_side import WholeRun, run_controls
 from potluck.reports.answers import answers, told
+from potluck.types import PotluckError
 
 PAYS = """
 import os, signal
@@ -60,7 +61,7 @@ def test_a_control_that_is_killed_or_stopped_is_gone_on_with_to_the_bit(tmp_path
     assert controlled(whole)
     control = broken / "control.own-part"
     monkeypatch.setenv("HITS", "kill")
-    with pytest.raises(SideBySideError, match=r"tiny\.own-part ended with exit code -9"):
+    with pytest.raises(PotluckError, match=r"tiny\.own-part ended with exit code -9"):
         controlled(broken)
     assert 0 < len(lines(control, "small")) < 4
     monkeypatch.setenv("HITS", "stop")

@@ -4,6 +4,7 @@ resume."""
 import json
 import signal
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -26,6 +27,7 @@ from potluck.node.storage.folder import ENVIRONMENT
 from potluck.replay.plan import make_plan
 from potluck.replay.run import replay
 from potluck.rollout.base import RolloutError
+from stand_in_server import stand_in
 
 GAME = """
 class Walk:
@@ -85,6 +87,29 @@ def test_a_run_of_episodes_that_was_killed_ends_with_the_same_bits(recipe, tmp_p
     for name in NODES:
         assert numbers(tmp_path / "run", name) == numbers(tmp_path / "whole", name)
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+
+
+def test_episodes_through_a_server_go_on_to_the_same_bits_after_a_kill(
+    recipe, served_models, server, tmp_path
+):
+    served = [f"node.{name}.model={model}" for name, model in served_models.items()]
+    engine = "node.small.engine={name='vllm',url='%s',model='tiny'}"
+    run(recipe(*served, engine % server.url), tmp_path / "whole", trust_code=True)
+    with stand_in(served_models["small"]) as other:
+        config = recipe(*served, engine % other.url)
+        crash(config, tmp_path / "run", 1, trust_code=True)
+        other.network = other.load(served_models["large"])  # whatever it has been told since
+        run(config, tmp_path / "run", resume=True, trust_code=True)
+    for name in NODES:
+        again, whole = (numbers(tmp_path / place, name) for place in ("run", "whole"))
+        for line in (again[1], whole[1]):  # its texts had been kept, so no server was measured
+            del line["server_apart"], line["server_apart_first"]
+        assert again == whole
+        left = [lines(tmp_path / place, name, "completions") for place in ("run", "whole")]
+        assert left[0] == left[1]
+    assert any(len(line["turns"]) > 2 for line in left[0] if line["author"] == "small")
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+    assert len({seen["seed"] for seen in server.asked()}) > 12
 
 
 def test_an_episode_is_one_row_of_several_turns_with_one_reward(recipe, tmp_path):
@@ -201,13 +226,31 @@ def test_a_node_is_evaluated_by_the_grade_that_its_run_found(recipe, tmp_path, m
         tasks.append(task)
 
     monkeypatch.setattr(compare, "grade_environment", graded)
-    for name in NODES:
-        few = ["evaluation.problems=3"]
-        asked = {"split": "validation", "samples": 2, "overrides": few, "trust_code": True}
-        request = EvaluationRequest(f"{folder / name}", **asked)
-        evaluate_models(request, progress=lambda *step: told.append(step))
-    assert {task.environment.grade for task in tasks} == {grade}
-    assert "plays" not in {kind for _, kind, _, _ in told}
+    few = ["evaluation.problems=3"]
+    asked = {"split": "validation", "samples": 2, "overrides": few, "trust_code": True}
+    elsewhere = tiny.save(tmp_path / "model")
+    for request in (
+        *(EvaluationRequest(f"{folder / name}", **asked) for name in NODES),
+        EvaluationRequest(elsewhere, recipe=folder, **asked),
+    ):
+        evaluate_models(request, progress=lambda *step: None, say=told.append)
+    assert [task.environment.grade for task in tasks] == [grade] * 3
+    assert told == []
+
+
+def test_a_model_of_the_hub_knows_nothing_of_the_current_folder(recipe, tmp_path, monkeypatch):
+    """Its id has two parts, as the path of the model here."""
+    folder, shown, told = tmp_path / "run", [], []
+    run(recipe("rounds=1", "evaluation.problems=3"), folder, trust_code=True)
+    tiny.save(folder / "owner" / "model")
+    monkeypatch.chdir(folder)
+    asked = {"recipe": Path("recipe.json"), "split": "validation", "trust_code": True}
+    request = EvaluationRequest("owner/model", **asked)
+    evaluate_models(request, progress=lambda *step: shown.append(step), say=told.append)
+    assert [line.partition(": ")[2] for line in told] == [
+        "played several times over, to see whether it repeats"
+    ]
+    assert {what for _, what, _, _ in shown} == {"greedy"}
 
 
 class Two(ProcessGroup):

@@ -16,8 +16,9 @@ from launch.runs import crash
 from potluck.launch import children
 from potluck.launch.children import Children
 from potluck.launch.in_process import run
-from potluck.launch.side_by_side import SideBySideError, WholeRun, run_side_by_side
+from potluck.launch.side_by_side import WholeRun, run_side_by_side
 from potluck.reports.events import Notice, encode_event
+from potluck.types import PotluckError
 
 SAYS_AND_FAILS = "import sys; print('first\\n\\x1b[31mno disk left'); sys.exit(3)"
 SLEEPS = (
@@ -63,7 +64,7 @@ def test_an_event_behind_what_a_library_wrote_without_a_newline_is_heard(monkeyp
 
 def test_a_run_that_breaks_down_is_named_with_its_last_words(whole, monkeypatch):
     started = stands_in(monkeypatch, SAYS_AND_FAILS)
-    with pytest.raises(SideBySideError, match=r"ended with exit code 3: \[31mno disk left \(.*log"):
+    with pytest.raises(PotluckError, match=r"ended with exit code 3: \[31mno disk left \(.*log"):
         run_side_by_side([whole], console())
     assert started[0].poll() is not None
 

@@ -751,6 +751,12 @@ def test_what_is_no_url_is_refused(url):
         Client(Address(url))
 
 
+def test_what_a_server_says_is_told_on_a_line_without_the_key(monkeypatch):
+    monkeypatch.setenv("SOME_KEY", "secret")
+    said = Address("http://x", api_key_variable="SOME_KEY").line("no key\nsecret is known")
+    assert said == "no key (the key) is known"
+
+
 def test_a_server_that_sleeps_is_woken_in_two_steps_and_sent_its_weights_each_time(
     server, engine_of
 ):

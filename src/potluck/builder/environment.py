@@ -62,7 +62,7 @@ def notes_on_environment(task: Task) -> list[str]:
         return []
     why = f": {found.why[0]}" if found.grade == "own" else ""
     notes = [f"environment {_shown(environment)}: {found}{why}", *found.warnings]
-    if environment.has_network and environment.grade != "own":
+    if environment.grade != "own" and environment.has_network:
         notes.append(
             f"environment {_shown(environment)}: this system lets no process leave the network, so "
             f"what peers write is played where a network can be reached"

@@ -302,7 +302,7 @@ class RunConfig(Options, frozen=True, kw_only=True):
 
     @property
     def members(self) -> Mapping[str, NodeConfig]:
-        """The nodes that the plan counts on."""
+        """The nodes between which the plan divides a round: all but strangers."""
         return {name: node for name, node in self.node.items() if not node.stranger}
 
     @property
@@ -312,7 +312,7 @@ class RunConfig(Options, frozen=True, kw_only=True):
 
     @property
     def trained_here(self) -> Mapping[str, NodeConfig]:
-        """The nodes that learn, and have their weights here."""
+        """The nodes that learn with weights on this machine, not on a server."""
         return {name: node for name, node in self.learners.items() if not node.engine.trains}
 
     @property

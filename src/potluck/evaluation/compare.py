@@ -43,17 +43,22 @@ EvaluationProgress = Callable[[str, str, int, int], None]
 """Called with (model and split, "greedy" or "samples", done, total)."""
 
 
-def evaluate_models(request: EvaluationRequest, *, progress: EvaluationProgress) -> dict[str, Any]:
-    """Return everything that is found, as data for JSON. Raise ConfigError where the request
-    contradicts itself or has nothing to evaluate on, else PotluckError for a model or data that
-    cannot be loaded or a prompt without room."""
+def evaluate_models(
+    request: EvaluationRequest,
+    *,
+    progress: EvaluationProgress,
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Return everything that is found, as data for JSON; ``say`` gets a line before an environment
+    is graded. Raise ConfigError where the request contradicts itself or has nothing to evaluate
+    on, else PotluckError for a model or data that cannot be loaded or a prompt without room."""
     settings = request.resolved()
     config = settings.config
     if config.threads:
         torch.set_num_threads(config.threads)
     scores: dict[str, dict[Split, ModelScores]] = {}
-    kept = kept_in(Path(settings.models[0]).parent.parent.parent)  # the run, if it is of one
-    found = partial(grade_environment, kept=kept, say=lambda what: progress(what, "plays", 0, 1))
+    kept = kept_in(settings.run) if settings.run else None
+    found = partial(grade_environment, kept=kept, say=say)
     with _as_options():
         task = make_task(config, trust_code=request.trust_code, grade=found)
         task = without_long_prompts(config, task, settings.models)

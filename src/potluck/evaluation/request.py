@@ -75,9 +75,9 @@ class EvaluationRequest:
                 f"raise it or lower --k"
             )
         models = [checkpoint.newest(model) for model in (self.model, self.against) if model]
-        config = _config(self, Path(models[0]))
+        config, run = _config(self, Path(models[0]))
         rows = self.rows or min(node.sampling_rows for node in config.node.values())
-        return Settings(config, tuple(models), k, samples, rows)
+        return Settings(config, run, tuple(models), k, samples, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,9 @@ class Settings:
     """A request, completed."""
 
     config: RunConfig
-    """The run whose task, sampling and numbers of problems hold here."""
+    """The recipe whose task, sampling and numbers of problems hold here."""
+    run: Path | None
+    """Folder of the run that may know the environment's grade; None: there is none."""
     models: tuple[str, ...]
     """One, or two to be compared."""
     k: int
@@ -94,15 +96,17 @@ class Settings:
     rows: int
 
 
-def _config(request: EvaluationRequest, model: Path) -> RunConfig:
+def _config(request: EvaluationRequest, model: Path) -> tuple[RunConfig, Path | None]:
+    """Read the recipe, and find the run: that of the recipe, else that of which the model is."""
     recipe = request.recipe
     if recipe and request.task:
         raise ConfigError("--task and --recipe both name a task; drop one of them")
-    if not recipe and not request.task:
-        # <run>/<node>/checkpoints/<round>
-        recipe = model.parent.parent.parent / "recipe.json"
-        if model.parent.name != "checkpoints" or not recipe.is_file():
-            raise _no_task()
+    # <run>/<node>/checkpoints/<round>
+    above = [model.parent.parent.parent] if model.parent.name == "checkpoints" else []
+    runs = (each for each in (recipe, *above) if each and (each / "recipe.json").is_file())
+    run = next(runs, None)
+    if not request.task and not (recipe := recipe or run):
+        raise _no_task()
     if recipe:
         config = load(recipe / "recipe.json" if recipe.is_dir() else recipe, request.overrides)
     else:
@@ -114,7 +118,7 @@ def _config(request: EvaluationRequest, model: Path) -> RunConfig:
         }
         config = from_tree(tree, request.overrides)
     # Nothing is trained here, so a task needs few problems to train on.
-    return msgspec.structs.replace(config, problems_per_round=1)
+    return msgspec.structs.replace(config, problems_per_round=1), run
 
 
 def _no_task(also: str = "") -> ConfigError:

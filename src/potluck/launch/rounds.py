@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -119,7 +120,8 @@ class LocalRounds:
                 self.display.show(Notice(f"{names}: {ended}; to go on, change it, with --resume"))
             last = self.evaluate(done, at_end=True)
             if not self.nodes:
-                self._stay()
+                with suppress(Stopped):  # all is done
+                    self._stay()
         except Stopped:
             stopped = True
         except ConfigError:  # a callback's
@@ -140,11 +142,11 @@ class LocalRounds:
         writing = self.config.node.keys() - self.config.learners.keys()
         end_s = time.monotonic() + STAY_S
         for author in self.authors:
-            while time.monotonic() < end_s and not self.interrupted():
+            while time.monotonic() < end_s:
                 peers = author.exchange.status().peers.items()
                 if not any(peer.live for name, peer in peers if name not in writing):
                     break
-                self.progress(author.name, "wait", 0, 1)
+                self.progress(author.name, "wait", 0, 1)  # Ctrl-C ends it here
                 time.sleep(PAUSE_S)
 
     def _has_company(self, reports: Sequence[RoundReport]) -> bool:

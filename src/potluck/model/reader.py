@@ -1,4 +1,4 @@
-"""What a round needs of a model without its weights: its ids and the texts that they are.
+"""A model without its weights: reads texts as ids, and ids as texts.
 
 A text stands behind a prompt in the tokenizer's ids exactly, or not at all. Ids are a text's
 *continuation* of a prompt: the text is what a decoder adds to the prompt's end, so the space that
@@ -49,9 +49,8 @@ class Reader:
         stop: Sequence[str] = (),
         context: int = 0,
     ) -> None:
-        """Take ids below ``vocabulary``, the ids after which nothing follows, the names of those
-        among them that the recipe adds, and the model's positions, in tokens; 0: it does not say.
-        """
+        """Take ids below ``vocabulary``, those after which nothing follows, the names of those that
+        the recipe adds, and the model's positions, in tokens; 0: it does not say."""
         self.tokenizer, self.stop_ids, self.context = tokenizer, stop_ids, context
         # Not len(tokenizer): that is a count, and ids may have gaps.
         self.vocabulary = min(max(tokenizer.get_vocab().values()) + 1, vocabulary)
@@ -82,8 +81,7 @@ class Reader:
 
     @property
     def stop_id(self) -> int:
-        """Stop token that is put behind a text which a model of another tokenizer ended: the one
-        that the recipe names first, else the tokenizer's own end of text."""
+        """Stop token behind what came as text: the recipe's first, or the tokenizer's own."""
         if self._named_stops:
             return int(self.tokenizer.get_vocab()[self._named_stops[0]])
         usual = self.tokenizer.eos_token_id
@@ -109,8 +107,7 @@ class Reader:
         return self._decode([int(id) for id in token_T if id < self.vocabulary], skip_special=True)
 
     def encode(self, prompt_P: np.ndarray, text: str) -> list[int] | None:
-        """Find the ids of a text behind a prompt; None if none decode to it. They are the
-        tokenizer's own spelling of it, without special tokens."""
+        """Find the ids of a text behind a prompt, none special; None if none decode to it."""
         spellings = self._spellings(text)
         return next((s for s in spellings if self._decode_behind(prompt_P, s) == text), None)
 
@@ -121,8 +118,7 @@ class Reader:
             yield behind[len(anchor) :]
 
     def spelled(self, completion: Completion, problem: Problem, *, most_bytes: int) -> Completion:
-        """Give an own completion its text, for readers with other tokenizers; with none if
-        no text of ``most_bytes`` says exactly what its ids do."""
+        """Give an own completion the text of at most ``most_bytes`` that says what its ids do."""
         text = self.said(completion, problem)
         sent = text if text is not None and len(text.encode()) <= most_bytes else None
         return replace(completion, text=sent, tokenizer=self.tokenizer_digest)
@@ -150,8 +146,7 @@ class Reader:
         return Speech(self.tokenizer, [self._decode([id]) for id in sorted(self.stop_ids)])
 
     def require_turns(self, problem: Problem) -> None:
-        """Raise ModelError unless the model is told of the problem's tools, has a way to call them,
-        and its template goes on behind a turn."""
+        """Raise ModelError unless the model is told of tools, can call them, and goes on then."""
         self.prompt(problem)
         if problem.tools and not self.speech.calls:
             raise ModelError(
@@ -161,16 +156,14 @@ class Reader:
         self.observed_ids([Observation("", "tool" * bool(problem.tools))])
 
     def turn_of(self, token_T: np.ndarray | Sequence[int]) -> Turn:
-        """Read the ids of one turn, with or without its stop token. Special tokens are left out,
-        but for those of the model's calls. Ids of a peer may be any."""
+        """Read a turn. Of special tokens only those of calls count. Ids of a peer may be any."""
         ids = self._unstopped(token_T)
         ids = [id for id in ids if id not in self.special_ids or id in self._marks]
         text = self._decode_behind(self._anchor, ids)
         return self.speech.read(self._decode(ids) if text is None else text)
 
     def turn_said(self, token_T: np.ndarray | Sequence[int]) -> Turn | None:
-        """Read one turn; None if no turn says exactly what its ids do: they have a special token
-        beside those of calls, or bytes that are no whole character."""
+        """Read one turn; None if no turn says exactly what its ids do, as in ``said``."""
         turn, ids = self.turn_of(token_T), self._unstopped(token_T)
         if (again := self.ids_of(turn)) is None or (UNKNOWN in text_of([turn]) and again != ids):
             return None
@@ -183,8 +176,7 @@ class Reader:
         return ids[:-1] if ids and ids[-1] in self.stop_ids else ids
 
     def ids_of(self, turn: Turn) -> list[int] | None:
-        """Find the ids of a turn, without a stop token; None if none are read as this turn. Nothing
-        that the turn says becomes a special token."""
+        """Find the ids of a turn; None if none are read as it. What it says is no special token."""
         ids: list[int] = []
         if (pieces := self.speech.write(turn)) is None:
             return None
@@ -200,8 +192,7 @@ class Reader:
         return ids if same else None
 
     def observed_ids(self, observations: Sequence[Observation]) -> np.ndarray:
-        """Make int32 ids of what stands between a turn's stop token and the next turn. No special
-        token comes from an observation, which may repeat what a peer wrote."""
+        """Make int32 ids of what stands between two turns. A peer's text is no special token."""
         return self._observed(tuple(observations))
 
     def _spell_observed(self, observations: tuple[Observation, ...]) -> np.ndarray:

@@ -56,7 +56,7 @@ class PromptReader:
         return self._forward(token_N.unsqueeze(1))
 
     def keep(self, kept_N: Tensor) -> None:
-        """Forget every row but these."""
+        """Remove every row but ``kept_N`` from the cache."""
         self._cache.batch_select_indices(kept_N)
         if self._mask is not None:
             self._mask = self._mask[kept_N]

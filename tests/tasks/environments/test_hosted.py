@@ -1,5 +1,7 @@
 """Environments in processes apart: two kinds, what they say and pay, and what bounds them."""
 
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -245,16 +247,26 @@ def test_of_two_episodes_of_the_same_turns_each_is_found_by_its_place_and_what_i
 
 
 def test_what_is_remembered_is_bounded_in_bytes(made, monkeypatch):
-    monkeypatch.setattr(hosted, "MOST_KEPT_BYTES", 3_000)
+    monkeypatch.setattr(hosted, "MOST_KEPT_BYTES", 6_000)
     task = made("Count")
     task.environment.grade = "own"
-    for at in range(9):
-        episode = Episode(((Observation("a" * 500),),), True, float(at))
+    long, many = (Observation("a" * 500),), (Observation(""),) * 8
+    for at, heard in enumerate([many, long, many, many, long, long, many]):
         for _ in range(2):  # what is remembered twice counts once
+            episode = Episode((heard,), True, float(at))
             task.environment.remember(first(task), [Turn(str(at))], episode, "", 0)
     with pytest.raises(EnvironmentFailed, match="no such episode"):
-        says(task, "6")
-    assert says(task, "7") == says(task, "8") == ["a" * 500]
+        says(task, "4")
+    assert says(task, "5") == ["a" * 500]
+    assert says(task, "6") == [" " * 7]
+
+
+@pytest.mark.parametrize("content", ["a" * 400, "\U0001f600" * 400, ""])
+def test_what_is_remembered_counts_as_no_fewer_bytes_than_it_takes(content):
+    # A character takes 4 bytes where one of them is an emoji.
+    episode = Episode(((Observation(content, "add"),) * 9,) * 9, True, 0.0)
+    key = ("game/train/1", content * 9, b"", "", 0)
+    assert hosted._bytes_of(key, episode) > 90 * sys.getsizeof(content) + 81 * 120
 
 
 def test_a_failure_is_not_remembered(made, monkeypatch):
@@ -269,6 +281,29 @@ def test_a_failure_is_not_remembered(made, monkeypatch):
         says(task, "a", problem=problem)
     monkeypatch.setattr(Process, "ask", ask)
     assert says(task, "a", problem=problem)
+
+
+def test_an_action_that_its_process_does_not_read_ends_at_the_limit(made):
+    task = made("Harmful", step_s=0.1)
+    assert says(task, "a") == ["a1"]
+    os.kill(task.environment._replaying.running.process.pid, signal.SIGSTOP)
+    with pytest.raises(EnvironmentFailed, match=r"took more than 0\.2 s") as caught:
+        says(task, "b" * 2**22)
+    assert "\n" not in str(caught.value)
+    assert says(task, "a", "b") == ["a1", "b2"]
+
+
+def test_whether_it_reaches_a_network_is_asked_again_with_every_grade(made):
+    if subprocess.run([sys.executable, "-c", LEAVES]).returncode:
+        pytest.skip("a process may not leave its network here")
+    environment = made("Count").environment
+    reached = []
+    for environment.grade in ("own", "replay"):
+        environment.about()
+        reached.append(environment.has_network)
+    environment.grade = "own"
+    reached.append(environment.has_network)
+    assert reached == [True, False, True]
 
 
 def test_only_an_environment_of_grade_own_reaches_the_network(made, monkeypatch):

@@ -53,7 +53,7 @@ def test_an_episode_earns_what_this_nodes_own_environment_pays(made):
     assert earned(task, problem, Turn("a"), end="turns") == 1.0
     assert earned(task, problem, Turn("a"), Turn("x"), end="length") == 0.0  # the cut one is unsaid
     assert earned(task, problem, Turn("a"), end="room") == 0.0
-    with pytest.raises(EnvironmentFailed, match="has no turns"):
+    with pytest.raises(TaskError, match=r"comes without its episode; play it in task.environment"):
         task.rewards([problem], [completion(problem=problem.id)], [""])
     assert environment_of(HashReward(task)) is task.environment
     assert environment_of(DerivedTask(task, "")) is task.environment

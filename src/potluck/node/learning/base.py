@@ -1,4 +1,4 @@
-"""What learns, wherever its weights are, and what it tells of a round."""
+"""The interface of a model that learns, here or on a server, and its report of a round."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -22,10 +22,10 @@ EpisodeKey = tuple[str, str, bytes, str, int]
 """Problem and turns; where an episode does not repeat itself also what was observed between them,
 and its author's name and its place among the author's completions of the problem."""
 FEWEST_PROCESSES, MOST_PROCESSES = 2, 4
-MOST_KEPT_BYTES = 2**28
+MOST_KEPT_BYTES = 2**26
 """Bytes of the episodes that are remembered, the latest ones."""
-OWN_BYTES = 512
-"""Bytes of an episode beside what is said in it."""
+EPISODE_BYTES, OBSERVATION_BYTES, CHARACTER_BYTES = 512, 250, 4
+"""Bytes in memory of each, at most: of the first two beside their texts."""
 REPLAY_STEPS = 2
 """A whole episode of a peer may take as long as this many steps: not as all of its turns."""
 
@@ -65,8 +65,6 @@ class HostedEnvironment:
         self._grade: Grade = grade
         self.found: Checked | None = None
         """Reason for the grade; None: nobody has looked."""
-        self.has_network = False
-        """True: the class, and what others' episodes have it do, can reach a network."""
         self._replaying = self._process(REPLAY_STEPS, described=True)
 
     @property
@@ -104,8 +102,14 @@ class HostedEnvironment:
         """Return the schemas of its tools, and True if it pays; raise EnvironmentFailed if there is
         no such class, or it cannot be constructed."""
         with self._lock:
-            schemas, pays, self.has_network = self._replaying.ask("about")
+            schemas, pays, _ = self._replaying.ask("about")
         return schemas, pays
+
+    @property
+    def has_network(self) -> bool:
+        """True: the class, and what others' episodes have it do, can reach a network."""
+        with self._lock:
+            return bool(self._replaying.ask("about")[2])
 
     def question(self, problem_id: str) -> str:
         """Ask for the question of a problem; raise EnvironmentFailed where reset raises."""
@@ -196,8 +200,9 @@ class HostedEnvironment:
 
 
 def _bytes_of(key: EpisodeKey, episode: Episode) -> int:
-    heard = sum(len(o.content) for said in episode.observations for o in said)
-    return OWN_BYTES + len(key[1]) + heard
+    heard = [len(o.content + o.tool) for said in episode.observations for o in said]
+    texts = CHARACTER_BYTES * (len(key[1]) + sum(heard))
+    return EPISODE_BYTES + OBSERVATION_BYTES * len(heard) + texts
 
 
 def _end(processes: Sequence[Process]) -> None:

@@ -187,12 +187,12 @@ class ToolsInstance(Instance):
                 (waiting if is_async else said).append((call.name, result))
             except Exception as error:  # a stranger's code, about a stranger's arguments
                 said.append((call.name, self.failed(error)))
-        if waiting:  # together, and behind the others
+        if waiting:  # async tools run at the same time, after all others
             results = self.loop.run_until_complete(_gathered([each for _, each in waiting]))
             for (name, _), result in zip(waiting, results, strict=True):
                 is_error = isinstance(result, BaseException)
                 said.append((name, self.failed(result) if is_error else result))
-        # A name that a peer made up would stand in a template's own text.
+        # A template does not escape the name of a tool, and a peer may have invented this one.
         known = [(name if name in self._tools else "tool", result) for name, result in said]
         return [(name, _text(result)) for name, result in known], not turn.calls
 

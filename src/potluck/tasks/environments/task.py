@@ -81,11 +81,14 @@ class EnvironmentTask(DerivedTask):
         episodes: Sequence[Episode | None],
     ) -> Graded:
         """Pay what an environment of this node paid, and at most 0 where room ran out. Raise
-        EnvironmentFailed for what is no episode."""
+        TaskError for a completion without its episode."""
         paid, last = list[float](), list[str]()
         for completion, episode in zip(completions, episodes, strict=True):
             if not (turns := turns_in(completion.text or "")) or episode is None:
-                raise EnvironmentFailed(f"a completion of {completion.problem_id!r} has no turns")
+                raise TaskError(
+                    f"a completion of {completion.problem_id!r} comes without its episode; play it "
+                    f"in task.environment, and grade both by potluck.tasks.base.graded"
+                )
             last.append(turns[-1].content)
             is_cut = completion.end in OUT_OF_ROOM
             paid.append(min(episode.reward, 0.0) if is_cut else episode.reward)
