@@ -270,13 +270,6 @@ def test_what_no_node_can_be_called_is_denied(pins, name):
     assert len(denied(KnownKeys({}, [name], True, pins), name, A)) < 300
 
 
-@pytest.mark.parametrize("offered", [b"", bytes(31), bytes(33)])
-def test_what_is_no_key_is_refused_and_not_pinned(pins, offered):
-    trust = KnownKeys({}, ["north"], False, pins)
-    denied(trust, "north", offered)
-    assert trust.public_key("north", A) == A
-
-
 def test_threads_that_offer_different_keys_at_once_see_one_win(pins):
     trust = KnownKeys({}, [], True, pins)
     offers = [Key.new().public for _ in range(16)]

@@ -3,7 +3,6 @@
 import json
 import logging
 import socket
-import subprocess
 import sys
 import threading
 from dataclasses import asdict
@@ -737,15 +736,13 @@ def test_a_mistake_in_the_table_is_named(engine, message):
         recipe(**engine)
 
 
-def test_the_table_is_read_without_torch_or_the_library_and_may_change_on_resume():
+def test_the_table_may_change_on_resume_and_tells_where_it_writes():
     engine = recipe(budget_usd=1.0, usd_per_million_completion=2.0).node["teacher"].engine
     assert engine == OpenAIOptions(
         url="https://x/v1", model="x", budget_usd=1.0, usd_per_million_completion=2.0
     )
     assert engine.may_change
     assert engine.note == "writes through https://x/v1: not asked yet"
-    code = "import sys, potluck.config; assert not {'torch', 'openai'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_without_the_library_the_extra_is_named(server, author, monkeypatch):

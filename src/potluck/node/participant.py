@@ -39,11 +39,8 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class OpenRound:
-    """A round that a participant has begun."""
-
     round: int
     shares: Sequence[Share]
-    """Shares that it writes."""
     looked: Received
     """Batches of others that it had before it waited for anybody: see ``Pace.look``."""
     spent: Spent
@@ -51,8 +48,6 @@ class OpenRound:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Participant(ABC):
-    """One member of the exchange."""
-
     name: str
     pace: Pace
     exchange: Exchange
@@ -93,7 +88,6 @@ class Participant(ABC):
         are this node's problems of the round before."""
 
     def keep(self, report: RoundReport) -> RoundReport:
-        """Keep a round's report; return it."""
         self.record.add("metrics", [as_line(report)])
         return report
 

@@ -50,7 +50,6 @@ class ReplayPlan:
 
     run: Path
     config: RunConfig
-    """The run's own."""
     methods: tuple[str, ...]
     rounds: Mapping[str, tuple[int, ...]]
     """The rounds that each node learned from, oldest first; a node that was away left some out."""

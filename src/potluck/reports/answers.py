@@ -39,7 +39,6 @@ class ControlAnswer(msgspec.Struct, frozen=True):
     difference: tuple[float, float, float]
     """``together`` less ``alone``, and its interval of 95 %."""
     problems: int
-    """Problems compared."""
     written: tuple[int, int]
     """Completions that the node wrote in all rounds: in the run, in the control."""
     greedy: tuple[float, float] | None = None

@@ -117,7 +117,6 @@ class Compared:
     rows: tuple[Measured, ...]
     """Measures of each node that all runs have, then of the mean over these nodes."""
     curves: tuple[tuple[Point, ...], ...]
-    """Curves of A and of B."""
     seeds: tuple[tuple[int, int], ...]
     """Seeds of A and B, pair by pair."""
     left_out: tuple[str, ...]
@@ -172,7 +171,6 @@ class Compared:
 
 
 def read_earned(folder: Path, node: str, rounds: int) -> Earned:
-    """Read the folder of ``node``, of the first ``rounds``."""
     # A round that was done again after a crash has its lines twice: the later one counts.
     rewards = {
         (line.round, line.problem, line.index): line.reward

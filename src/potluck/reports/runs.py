@@ -43,8 +43,6 @@ class RunReadError(PotluckError):
 
 
 class Called(msgspec.Struct, frozen=True):
-    """A call of a tool."""
-
     name: str = ""
     arguments: msgspec.Raw = msgspec.Raw(b"{}")
 

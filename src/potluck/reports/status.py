@@ -42,7 +42,6 @@ class StatusLine(Struct, frozen=True, kw_only=True):
     time_s: float
     """Seconds since 1970, by its own clock."""
     version: Short = ""
-    """Release of Potluck."""
     model: Short = ""
     parameters: int = 0
     round: int = 0

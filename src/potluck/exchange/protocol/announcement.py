@@ -28,8 +28,6 @@ _OFFER = struct.Struct(f"<II{DIGEST_BYTES}s")
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One round's batch, which its author has ready."""
-
     round: int
     size_bytes: int
     digest: bytes
@@ -50,7 +48,6 @@ class Announcement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     clock_s: float
     """Seconds since 1970 when ``node`` joined, and those since then: it never goes back."""
     packed: bytes
-    """Offers as they are written."""
     measured: tuple[float, float] | None = None
     """Seconds in which a node of release 0.2.0 with ``shares = "speed"`` would write a round alone,
     and learn from one: read, and not used."""

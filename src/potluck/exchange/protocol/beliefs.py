@@ -47,8 +47,6 @@ PAST_SESSIONS = 16
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A challenge to one node."""
-
     name: str
     challenge: bytes
     about: bytes

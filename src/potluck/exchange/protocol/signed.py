@@ -189,7 +189,6 @@ class SignedStatus(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
 
     version: int
     public: bytes
-    """Key that it is signed with."""
     session: bytes
     """Session of the node, as in its announcements."""
     line: StatusLine

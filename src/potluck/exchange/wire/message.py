@@ -40,7 +40,6 @@ class Limits:
     turns as tokens may come."""
     completions: int = 1 << 16
     tokens: int = 1 << 20
-    """Tokens of one completion."""
     vocabulary: int = BEYOND
     """Bound of the token ids: each is below it."""
     text_bytes: int = 1 << 24

@@ -62,7 +62,7 @@ class Host:
         """Construct a first one, which tells what there is to call."""
         self._spec, self._factory = spec, factory
         self._free, self._live = [self._made()], dict[int, Instance]()
-        self._about = *self._free[0].about(), has_network
+        self._about = (*self._free[0].about(), has_network) if spec.described else ()
 
     def _made(self) -> Instance:
         return KINDS[self._spec.kind](self._factory, self._spec.observation_bytes)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from potluck.episode import EnvironmentFailed, Grade, Turn, digest_of, text_of
 from potluck.files import available_cores
@@ -64,7 +65,7 @@ class HostedEnvironment:
         self._grade: Grade = grade
         self.found: Checked | None = None
         """Reason for the grade; None: nobody has looked."""
-        self._replaying = self._process(REPLAY_STEPS)
+        self._replaying = self._process(REPLAY_STEPS, described=True)
 
     @property
     def grade(self) -> Grade:
@@ -77,7 +78,7 @@ class HostedEnvironment:
             is_other, self._grade = (grade == "own") != (self._grade == "own"), grade
             if is_other:
                 self.close()
-                self._replaying = self._process(REPLAY_STEPS)
+                self._replaying = self._process(REPLAY_STEPS, described=True)
 
     @property
     def name(self) -> str:
@@ -91,8 +92,8 @@ class HostedEnvironment:
         self.found = check(self._spec, limits, [self._start(id).row for id in ids])
         self.grade = self.found.grade
 
-    def _process(self, steps: int = 1) -> Process:
-        spec = msgspec.structs.replace(self._spec, offline=self._grade != "own")
+    def _process(self, steps: int = 1, *, described: bool = False) -> Process:
+        spec = replace(self._spec, offline=self._grade != "own", described=described)
         made = Process(spec, steps * self._step_s, self._limit_bytes, {})
         self._started.append(made)
         return made
