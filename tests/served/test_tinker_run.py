@@ -222,7 +222,9 @@ def test_a_line_of_the_books_that_a_crash_cut_off_spoils_no_other(server, recipe
     with (tmp_path / "run/big/cost.log").open("ab") as log:
         log.write(b"0123abcd {")
     before = spent(tmp_path / "run")
-    run(config, tmp_path / "run", display=None, resume=True)
+    server.faults["load_state"] = ValueError("no memory")  # the probe is booked by then
+    with pytest.raises(RolloutError, match="no memory"):
+        run(config, tmp_path / "run", display=None, resume=True)
     assert Books(tmp_path / "run/big", pytest.fail).spent.usd > before
 
 

@@ -145,9 +145,11 @@ class ServedOptions(EngineOptions, frozen=True, kw_only=True):
     may_change: ClassVar[bool] = True  # it may be on another machine each time
     of_library: ClassVar[tuple[str, ...]] = ()
     """Variables whose values the client library sends to any url, where they are set."""
+    is_ascii: ClassVar[bool] = False
+    """True: the client library takes no other url."""
 
     def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
-        if not (URL.fullmatch(self.url) and self.url.isascii()):
+        if not URL.fullmatch(self.url) or (self.is_ascii and not self.url.isascii()):
             wanted = "https://HOST/v1 or http://HOST:PORT"
             raise ConfigError(f"[{at}.engine] url is {self.url!r}; expected {wanted}")
 

@@ -32,6 +32,8 @@ class PaidOptions(ServedOptions, frozen=True, kw_only=True):
     usd_per_million_completion: Price = 0.0
     """Price of a million tokens of completions, hidden reasoning included, US dollars."""
 
+    is_ascii: ClassVar[bool] = True
+
     def cost(self, prompt_tokens: int, completion_tokens: int) -> "Cost":
         """Count one request at these prices."""
         from potluck.rollout.texts.base import Cost
