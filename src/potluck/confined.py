@@ -1,8 +1,5 @@
-"""A process for what a stranger decides: the kernel bounds its memory, and its time for one line.
-
-That is processor time, so that a busy machine does what an idle one does. The process ends when its
-input does, so also when its parent is killed.
-"""
+"""A process for what a stranger decides: the kernel bounds its memory, and its processor time for
+one line. It ends when its input does, so also when its parent is killed."""
 
 import os
 import signal
@@ -27,13 +24,9 @@ class Confined:
     """A process that answers one line at a time."""
 
     def __init__(
-        self,
-        module: str,
-        cpu_limit_s: float,
-        limit_bytes: int,
-        *words: str,
+        self, module: str, cpu_limit_s: float, limit_bytes: int, *words: str,
         variables: Mapping[str, str] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Start it, and wait for it; ``prepare(*words)`` of the module makes what answers a line.
         ``variables`` are its own, beside those of this process."""
         # The process sees the modules that this one sees, however they were found.

@@ -1,9 +1,6 @@
 """Nouns of an episode: a completion of several turns, between which an environment speaks.
 
-    Turn --environment--> Observation, ... --> Turn --> ... --> Episode
-
-A node makes the observations and the reward of every episode in an environment of its own. What
-travels between nodes is what the models wrote (``Completion``), and a hint of what they were told.
+Turn --environment--> Observation, ... --> Turn --> ... --> Episode
 """
 
 import hashlib
@@ -67,9 +64,8 @@ class Play(Protocol):
     """Episodes that are being written, each known by a number."""
 
     def begin(self, episode: int, problem: Problem, index: int = 0) -> None:
-        """Reset an environment for the problem, of whose completions it will be the one at
-        ``index``. Raise EnvironmentFailed if it cannot be reset, or begins otherwise than
-        ``problem.question`` says."""
+        """Reset an environment, for the completion of the problem at ``index``. Raise
+        EnvironmentFailed if it cannot be reset, or begins otherwise than ``problem.question``."""
 
     def act(self, episode: int, turn: Turn) -> None:
         """Hand a turn over, without waiting for the answer."""
@@ -115,8 +111,7 @@ _turns = msgspec.json.Decoder(tuple[Turn, ...])
 
 
 def turns_in(text: str) -> tuple[Turn, ...] | None:
-    """Read what ``text_of`` wrote; None if it is anything else, by a letter, or has arguments
-    nested so deeply that writing them again could fail."""
+    """Read what ``text_of`` wrote; None if it is anything else, or nested too deeply."""
     try:
         turns = _turns.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -133,14 +128,12 @@ def _is_within(value: Any, levels: int) -> bool:
 
 
 def acted(turns: Sequence[Turn], end: End) -> Sequence[Turn]:
-    """Return the turns that were handed to the environment: not one that its model did not end, for
-    lack of room."""
+    """Return the turns that the environment heard: not one that its model did not end."""
     return turns[:-1] if end == "length" else turns
 
 
 def played(environment: Environment, problem: Problem, written: Completion) -> Episode:
-    """Return how a completion that was written here went on; raise EnvironmentFailed as ``replay``
-    does, or if it has no turns."""
+    """Return the episode of a completion that was written here; raise as ``replay`` does."""
     if (turns := turns_in(written.text or "")) is None:
         raise EnvironmentFailed(f"a completion of {problem.id!r} has no turns")
     return environment.replay(problem, acted(turns, written.end), written)

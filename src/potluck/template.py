@@ -1,8 +1,5 @@
-"""Chat templates, which are programs of strangers: a process apart makes each prompt.
-
-Each and not the first, as a template can wait for a question. transformers does it there, in the
-sandbox of jinja, so that a prompt is to the letter what it would be here.
-"""
+"""Chat templates, which are programs of strangers: a process apart makes each prompt, not only
+the first, as a template can wait for a question. transformers does it there, in jinja's sandbox."""
 
 import atexit
 import json
@@ -34,8 +31,7 @@ def render(
     tools: Sequence[Mapping[str, object]] | None = None,
 ) -> str:
     """Make the prompt for an answer to ``messages``; raise TemplateFailed if there is none.
-    ``words`` are what the template finds by name: the tokenizer's special tokens. ``tools`` are
-    schemas of functions."""
+    ``words`` are what the template finds by name; ``tools`` are schemas of functions."""
     line = json.dumps([template, messages, words, tools], default=str) + "\n"
     said = ""
     with _lock:

@@ -36,12 +36,12 @@ def test_rows_and_actions_are_tried_and_a_doubt_is_no_failure(potluck_says, desk
     )
     assert "  other rows make other episodes" in out
     assert "--action" in err
-    assert potluck_says(*words, "--game", "--action", "a", "--action", "bb")[2] == ""
+    assert potluck_says(*words, "--action", "a", "--action", "bb")[2] == ""
 
 
 def test_what_cannot_be_played_is_one_line_and_ends_with_2(potluck_says, desk):
     (desk / "own.py").write_text(CLASSES)
-    for words in (("--game", "--environment"), ("--rows", "no.jsonl"), ("--environment",)):
+    for words in (("--rows", "no.jsonl"), ("--environment",)):
         code, out, err = potluck_says("env", "check", "own.py:steady", *words)
         assert (code, out, err.count("\n")) == (2, "", 1)
     assert potluck_says("env", "check", "no.py:steady")[0] == 2

@@ -223,7 +223,7 @@ NO_REWARDS = [
     ([1.0] * 3, r"returned 3 values for 2 completions"),
     (None, r"returned NoneType for 2 completions"),
     (1.0, r"returned float for 2 completions"),
-    ("ab", r"returned 'a' for completion 0; expected a finite number, or None"),
+    ("ab", r"returned 'a' for completion 0; expected a finite number"),
     ([1, "1.0"], r"returned '1\.0' for completion 1"),
     ([1, math.nan], r"returned nan for completion 1"),
     ([math.inf, 1], r"returned inf for completion 0"),

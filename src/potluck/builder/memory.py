@@ -16,7 +16,7 @@ from potluck.model.scoring import logits_at_once
 from potluck.model.shape import Shape
 from potluck.rollout.options import BYTES, Writing
 from potluck.schedule import PLANS, part_of_round
-from potluck.tasks.environments.options import PlayOptions
+from potluck.tasks.environments.task import PlayOptions
 
 GIB = 2**30
 CUDA_BYTES = GIB * 3 // 4

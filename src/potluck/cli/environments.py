@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from potluck.cli.base import app, complain, err, say, stoppable
-from potluck.config import ConfigError
 
 env = typer.Typer(no_args_is_help=True, help="Look at an environment before a run does.")
 app.add_typer(env, name="env")
@@ -20,7 +19,6 @@ ACTION = 'A turn to try; a call is {"name": ..., "arguments": {}}; may be repeat
 @env.command("check")
 def check_command(
     name: Annotated[str, typer.Argument(metavar="FILE.py:NAME", help="A class, which is run")],
-    game: Annotated[bool, typer.Option("--game", help="It is a game: do not look it up")] = False,
     environment: Annotated[bool, typer.Option("--environment", help="It has tools")] = False,
     action: Annotated[
         list[str] | None, typer.Option("--action", metavar="TEXT", help=ACTION)
@@ -34,12 +32,9 @@ def check_command(
     from potluck.tasks.environments.kinds import EnvironmentKind, Spec
     from potluck.tasks.sources import own_rows
 
-    if game and environment:
-        raise ConfigError("--game and --environment are two kinds of class; name one of them")
     read = islice(own_rows(str(rows), "train"), MOST_ROWS) if rows else [("", {})]
     with stoppable("stopped; nothing was written"), err.status(f"playing {name} ..."):
-        kind: EnvironmentKind = "environment" if environment else "game"
-        kind = kind if game or environment else kind_of(name, LIMITS)
+        kind: EnvironmentKind = "environment" if environment else kind_of(name, LIMITS)
         found = check(Spec(kind, name), LIMITS, [row for _, row in read], action or ())
     say(f"{name} ({found.kind}): {found}")
     for line in found.why:

@@ -21,10 +21,7 @@ from potluck.types import Sampling
 AnyEngine = HFOptions | VllmOptions | TinkerOptions | OpenAIOptions | FileOptions
 """The engines that a recipe can name: a new one is a file with its options, and a member here."""
 Fraction = Annotated[float, Meta(ge=0, lt=1)]
-
-
 ControlKind = Literal["half", "half-problems", "alone", "own-part"]
-
 MOST_TAKEN = 3
 """Completions of others for each own one, where a recipe does not say."""
 

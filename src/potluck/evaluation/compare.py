@@ -1,7 +1,5 @@
-"""Loads one model after the other and has each answer the same problems in tokens of its own.
-
-The larger of two models has to fit, not both; they need not share a tokenizer.
-"""
+"""Loads one model after the other, of which the larger one has to fit, and has each answer the same
+problems in tokens of its own."""
 
 import gc
 import json
@@ -44,14 +42,11 @@ EvaluationProgress = Callable[[str, str, int, int], None]
 
 
 def evaluate_models(
-    request: EvaluationRequest,
-    *,
-    progress: EvaluationProgress,
+    request: EvaluationRequest, *, progress: EvaluationProgress,
     say: Callable[[str], None] = lambda text: None,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Return everything that is found, as data for JSON; ``say`` gets a line before an environment
-    is graded. Raise ConfigError where the request contradicts itself or has nothing to evaluate
-    on, else PotluckError for a model or data that cannot be loaded or a prompt without room."""
+    is graded. Raise PotluckError where the request contradicts itself or something is missing."""
     settings = request.resolved()
     config = settings.config
     if config.threads:
@@ -138,25 +133,15 @@ def _problems(task: Task, config: RunConfig, wanted: str) -> dict[Split, list[Pr
 
 
 def _answered(
-    model: str,
-    request: EvaluationRequest,
-    settings: Settings,
-    task: Task,
-    problems: Mapping[Split, Sequence[Problem]],
-    progress: EvaluationProgress,
-    label: str,
-) -> dict[Split, ModelScores]:
+    model: str, request: EvaluationRequest, settings: Settings, task: Task,
+    problems: Mapping[Split, Sequence[Problem]], progress: EvaluationProgress, label: str,
+) -> dict[Split, ModelScores]:  # fmt: skip
     """Load ``model`` and have it answer ``problems``, greedily and, where asked, in samples."""
     how = settings.config.sampling
     dtype = getattr(torch, request.dtype)
     policy = LanguageModel.load(model, device=request.device, stop=how.stop, stored=dtype)
-    as_trained = EngineSettings(
-        how.max_new_tokens,
-        how.max_total_tokens,
-        request.dtype,
-        settings.rows,
-        environment=environment_of(task),
-    )
+    most, there = (how.max_new_tokens, how.max_total_tokens), environment_of(task)
+    as_trained = EngineSettings(*most, request.dtype, settings.rows, environment=there)
     engine = grade.evaluation_engine(HFEngine(policy, as_trained), settings.config)
 
     found = {}

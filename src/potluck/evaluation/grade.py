@@ -1,8 +1,5 @@
-"""Answers to problems that a model does not train on, graded, and the numbers that they give.
-
-An answer is right when it earns the whole reward, 1. Of tasks that pay 0 or 1, and most do,
-accuracy (the mean reward, as training reports it) and the share of right answers are one.
-"""
+"""Answers to problems that a model does not train on, graded, and the numbers that they give. An
+answer is right when it earns 1; accuracy is the mean reward, as training reports it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -98,24 +95,18 @@ def first_problems(task: Task, split: Split, count: int) -> list[Problem]:
 
 
 def grade_samples(
-    policy: Reader,
-    engine: Engine,
-    task: Task,
-    problems: Sequence[Problem],
-    sampler: Sampler,
-    count: int,
-    progress: Progress,
-) -> list[ProblemScores]:
+    policy: Reader, engine: Engine, task: Task, problems: Sequence[Problem], sampler: Sampler,
+    count: int, progress: Progress,
+) -> list[ProblemScores]:  # fmt: skip
     """Write ``count`` answers to each problem, and grade them."""
     requests = [RolloutRequest(problem, count) for problem in problems]
     written = engine.generate(requests, sampler, author="evaluation", progress=progress)
     by_id = {problem.id: problem for problem in problems}
     asked = [by_id[c.problem_id] for c in written]
+    said = [turns_in(c.text or "") or () if c.turns else None for c in written]
     texts = [
-        "\n".join(turn.content for turn in turns_in(c.text or "") or ())
-        if c.turns
-        else policy.text(c.token_T)
-        for c in written
+        policy.text(c.token_T) if turns is None else "\n".join(turn.content for turn in turns)
+        for c, turns in zip(written, said, strict=True)
     ]
     there = environment_of(task)
     pairs = zip(asked, written, strict=True)
@@ -131,12 +122,12 @@ def grade_samples(
     ended = [float(c.end == "stop") for c in written]
     return [
         ProblemScores(
-            problem.id,
-            of(problem.id, rewards),
-            count - int(sum(of(problem.id, ended))),
-            {name: of(problem.id, values) for name, values in by_function.items()},
+            id,
+            of(id, rewards),
+            count - int(sum(of(id, ended))),
+            {name: of(id, values) for name, values in by_function.items()},
         )
-        for problem in problems
+        for id in by_id
     ]
 
 
@@ -145,11 +136,8 @@ def count_right(answers: ProblemScores) -> int:
 
 
 def summary(scores_by_model: Mapping[str, ModelScores], k: int) -> dict[str, Any]:
-    """Return the measures of a split, and how two models compare, as data for JSON.
-
-    The models are "A" and, where two are compared, "B"; ``k`` is that of pass@k, read only where
-    samples were taken. Raise ValueError without problems, or where they are not the same.
-    """
+    """Return the measures of a split, and how two models, "A" and "B", compare, as data for JSON.
+    Raise ValueError without problems, or where they are not the same."""
     asked = {tuple(a.problem_id for a in scores.greedy) for scores in scores_by_model.values()}
     if len(asked) != 1 or asked == {()}:
         raise ValueError(f"{len(asked)} lists of problems; expected one that all answered")

@@ -1,5 +1,4 @@
-"""Options of an evaluation, completed from a recipe or a run's folder. What is wrong with them is
-said before torch is imported."""
+"""Options of an evaluation, completed from a recipe or a run's folder, before torch is imported."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,9 +61,8 @@ class EvaluationRequest:
         return what and f"--device auto takes the CPU, as torch cannot use what seems to be {what}"
 
     def resolved(self) -> "Settings":
-        """Return the request with what it leaves to a recipe filled in. Raise ConfigError where it
-        contradicts itself, names no task, or a key that no run has; ModelError where a model is a
-        run, or a node without a checkpoint."""
+        """Fill in what it leaves to a recipe. Raise ConfigError where it contradicts itself, names
+        no task, or a key that no run has; ModelError as ``newest`` does."""
         from potluck.node.storage import checkpoint
 
         k = self.k or min(self.samples, 1)

@@ -19,13 +19,7 @@ from potluck.node.storage import checkpoint
 from potluck.node.storage.card import card_of
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import Doubts, EvaluationReport, RoundReport, as_line
-from potluck.reports.events import (
-    Alert,
-    Display,
-    Evaluated,
-    Notice,
-    RoundDone,
-)
+from potluck.reports.events import Alert, Display, Evaluated, Notice, RoundDone
 from potluck.reports.runs import EVALUATION, read_lines
 from potluck.show.notebook import Look
 from potluck.tasks import Split
@@ -137,8 +131,7 @@ class LocalRounds:
         return RunResult(self.folder, done, stopped, accuracy, skipped)
 
     def _stay(self) -> None:
-        """Stay while a node that learns is there, STAY_S at most: it may still fetch the last texts
-        of these authors, which have nothing else to do."""
+        """Stay while a node that learns may still fetch the last texts of these authors."""
         writing = self.config.node.keys() - self.config.learners.keys()
         end_s = time.monotonic() + STAY_S
         for author in self.authors:
@@ -150,8 +143,7 @@ class LocalRounds:
                 time.sleep(PAUSE_S)
 
     def _has_company(self, reports: Sequence[RoundReport]) -> bool:
-        """Tell whether completions of nodes elsewhere were used, or there are no such nodes, or
-        they may have ended by ``stop_when``."""
+        """Tell whether nodes elsewhere were heard, or there are none, or they may have ended."""
         if self.config.stop_when.by_value:
             return True
         here = {node.name for node in (*self.nodes, *self.authors)}

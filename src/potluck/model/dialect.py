@@ -1,8 +1,8 @@
 """How one model writes a turn with tool calls, and what it reads between two turns.
 
 Its own chat template says so: a call and an observation that are easy to find are rendered once,
-and the text around them is kept. What a turn, a call or an observation says is then put between,
-and never goes through a template, which could cut it; nor may it become a special token.
+and the text around them is kept. What is said is put between, and never goes through a template,
+which could cut it; nor may it become a special token.
 
 Pieces are texts in turn: the template's own, what somebody said, the template's own, ...
 """
@@ -144,8 +144,7 @@ def _loose(text: str | None) -> str:
 
 
 def can_travel(turn: Turn) -> bool:
-    """Return whether a reader of ``text_of`` gets the turn: numbers are finite, texts are of whole
-    characters, arguments have names."""
+    """Return whether a reader of ``text_of`` gets the turn."""
     try:
         return turns_in(text_of([turn])) == (turn,)
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, TypeError):
@@ -235,8 +234,8 @@ class Speech:
         return [around[0], *chain(*zip(said, around[1:], strict=True))]
 
     def _find_around(self, tools: tuple[str, ...]) -> tuple[list[str], bool]:
-        """Find the texts around the answers of tools, or around a message of the user where there
-        are none or the template knows of none; and whether what was heard is escaped as in JSON."""
+        """Find the texts around the answers of tools, or else around a message of the user; and
+        whether what was heard is escaped as in JSON."""
         calls = [CALL | {"function": {"name": t, "arguments": {"said": SAID}}} for t in tools]
         answer = {"role": "tool", "tool_call_id": ID, "content": HEARD}
         answers = [{**answer, "name": tool} for tool in tools]

@@ -1,7 +1,5 @@
-"""Loading a model by its name: shape, tokenizer, stop tokens, weights.
-
-A name is a folder, a Hugging Face id, or ``builtin:NAME``. A folder of an adapter (peft)
-stands for its base model with the adapter merged into it.
+"""Loading a model by its name: a folder, a Hugging Face id, or ``builtin:NAME``. A folder of an
+adapter (peft) stands for its base model with the adapter merged into it.
 
 ``trust_remote_code`` is False wherever it may be given: left out, transformers asks at the
 terminal, and runs the code of a model folder at a "y".
@@ -53,10 +51,7 @@ class ModelError(PotluckError):
 
 def load_network(model: str, *, device: str, dtype: torch.dtype, attention: str) -> PreTrainedModel:
     """Load the weights as ``dtype`` on ``device``, in memory of torch's own; raise ModelError if
-    there is no such model, or it is not one that can write.
-
-    ``attention`` is as transformers names it; "auto" leaves the choice to it.
-    """
+    there is no such model that can write. ``attention`` is as transformers names it, or "auto"."""
     where = locate(model)
     if Path(where).is_dir():
         # An adapter remembers where its base lies, and is read from other folders too.
@@ -117,12 +112,8 @@ def _merged(network: PreTrainedModel, adapter: str) -> PreTrainedModel:
 
 
 def _realign(network: torch.nn.Module) -> None:
-    """Move every tensor into memory of torch's own.
-
-    A tensor from a file lies at the offset that it had there, where CPU kernels may add up in
-    another order: a run resumed from a checkpoint would differ in the last bit from one that
-    never stopped.
-    """
+    """Move every tensor into memory of torch's own: at the offset that it had in its file, CPU
+    kernels may add up in another order, and a resumed run would differ in the last bit."""
     for tensor in (*network.parameters(), *network.buffers()):
         tensor.data = tensor.data.clone()
 
@@ -162,9 +153,8 @@ def load_config(model: str) -> PreTrainedConfig:
 def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
     """Load the tokenizer as its files say; raise ModelError if there is none, or no such model.
 
-    ``AutoTokenizer`` gives every folder of a Qwen2 *model* a Qwen2 *tokenizer*, with that
-    one's normaliser, rules and an extra token, whatever tokenizer.json holds. A tokenizer
-    that calls itself generic is therefore loaded as a generic one.
+    ``AutoTokenizer`` gives every folder of a Qwen2 *model* a Qwen2 *tokenizer*, whatever
+    tokenizer.json holds: one that calls itself generic is loaded as a generic one.
     """
     where = locate(model)
     if (folder := Path(where)).is_dir() and not any(map(any, map(folder.glob, TOKENIZERS))):
@@ -180,11 +170,8 @@ def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
 
 
 def fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Compute a SHA-256 that is equal where two models can read each other's ids.
-
-    It covers the sorted (token, id) pairs, the normaliser, pre-tokeniser and decoder, and the
-    stop token; neither the chat template nor the size of an embedding, which may differ.
-    """
+    """Compute a SHA-256 that is equal where two models can read each other's ids: neither chat
+    template nor size of an embedding are in it."""
     vocabulary, stop = sorted(tokenizer.get_vocab().items()), tokenizer.eos_token_id
     parts: dict[str, Any] = {"vocabulary": vocabulary, "stop": stop}
     if (backend := getattr(tokenizer, "backend_tokenizer", None)) is not None:

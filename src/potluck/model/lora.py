@@ -1,8 +1,5 @@
-"""Low-rank adapters on a network, by peft.
-
-They are put into the network in place, so everything that takes a network takes one with
-adapters; ``save_pretrained`` then writes the adapter alone, as peft reads it.
-"""
+"""Low-rank adapters, put into a network in place, by peft; ``save_pretrained`` then writes the
+adapter alone."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from potluck.model.loading import BUILDING, ModelError, first_line
+from potluck.model.loading import ADAPTER, BUILDING, ModelError, first_line
 
 Targets = Sequence[str] | Literal["all-linear"]
 """Names of the layers that get an adapter, or every linear one but the head."""
@@ -21,21 +18,16 @@ DEFAULT_TARGETS = ("q_proj", "v_proj")
 
 
 def add_adapter(
-    network: PreTrainedModel,
-    *,
-    rank: int,
-    alpha: float,
-    dropout: float,
-    targets: Targets,
+    network: PreTrainedModel, *, rank: int, alpha: float, dropout: float, targets: Targets,
     seed: int,
-) -> None:
+) -> None:  # fmt: skip
     """Replace W x by W x + alpha/r * B A dropout(x); A and B are trained, in float32, and W not.
 
     A is random (by ``seed``; torch's own generator stays as it is), B zero: at first the network's
     output is what it was. Source: Hu et al. 2021, arXiv:2106.09685.
 
-    ``rank`` is r, rows of A; ``targets`` are names of layers, as ``q_proj``, or "all-linear".
-    Raise ModelError if the network has no layer of such a name, or none that can be adapted.
+    ``rank`` is r, rows of A. Raise ModelError if the network has no layer of ``targets``, or none
+    that can be adapted.
     """
     targets = targets_of(targets, _linear_names(network), network.config.model_type)
     # Here and not above: it takes a second to import, and most nodes have no use for it.
@@ -83,12 +75,11 @@ def restore_adapter(network: PreTrainedModel, folder: Path) -> None:
     from safetensors.torch import load_file
 
     try:
-        weights = load_file(folder / "adapter_model.safetensors")
+        weights = load_file(folder / ADAPTER)
         left: Any = set_peft_model_state_dict(network, weights)
     except Exception as error:  # safetensors, OS and torch each raise their own
-        raise ModelError(
-            f"cannot load the adapter in {folder}: {str(error).splitlines()[-1]}"
-        ) from error
+        last = str(error).splitlines()[-1]
+        raise ModelError(f"cannot load the adapter in {folder}: {last}") from error
     lost = [name for name in left.missing_keys if ".lora_" in name]
     if odd := [*lost, *left.unexpected_keys]:
         raise ModelError(f"the adapter in {folder} is not this recipe's: {odd[0]!r} does not fit")
@@ -101,11 +92,8 @@ def trained(network: torch.nn.Module) -> list[torch.nn.Parameter]:
 
 @contextmanager
 def adapter_off(network: PreTrainedModel) -> Iterator[None]:
-    """Let the network compute as without its adapter, if it has one, inside the ``with`` block.
-
-    Its scale is 0 there: peft's own switch also stops its parameters from being trained, and FSDP
-    asks for that once.
-    """
+    """Let the network compute as without its adapter, if it has one, inside the ``with`` block: by
+    a scale of 0, as peft's own switch also stops training, for which FSDP asks once."""
     adapted: list[Any] = [m for m in network.modules() if hasattr(m, "unscale_layer")]
     for module in adapted:
         module.scale_layer(0.0)
@@ -141,13 +129,14 @@ def _layers(network: PreTrainedModel) -> str:
 def _linear_names(network: PreTrainedModel) -> list[str]:
     """List the last part of the name of each linear layer but the head, once."""
     head = network.get_output_embeddings()
-    named = (
-        name.removesuffix(".base_layer").rpartition(".")[2]
-        for name, module in network.named_modules()
-        if isinstance(module, torch.nn.Linear | Conv1D) and ".lora_" not in name
-        if module is not head
+    return sorted(
+        {
+            name.removesuffix(".base_layer").rpartition(".")[2]
+            for name, module in network.named_modules()
+            if isinstance(module, torch.nn.Linear | Conv1D) and ".lora_" not in name
+            if module is not head
+        }
     )
-    return sorted(set(named))
 
 
 def _shown(targets: Targets) -> str:

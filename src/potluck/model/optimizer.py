@@ -54,19 +54,12 @@ class LearningRate:
 
 
 def make_optimizer(
-    policy: LanguageModel,
-    name: Literal["adam", "adamw", "adamw-8bit"],
-    learning_rate: float,
-    weight_decay: float,
-    *,
-    betas: tuple[float, float] = (0.9, 0.999),
-) -> torch.optim.Optimizer:
-    """Make Adam or AdamW over the trained parameters.
-
-    "adamw-8bit" has moments in blocks of 8-bit numbers, 2 bytes a weight for both instead of 8;
-    parameters of fewer than 4,096 numbers keep theirs in float32. Source: Dettmers et al. 2021,
-    arXiv:2110.02861. Raise ModelError if the library for them is not here.
-    """
+    policy: LanguageModel, name: Literal["adam", "adamw", "adamw-8bit"], learning_rate: float,
+    weight_decay: float, *, betas: tuple[float, float] = (0.9, 0.999),
+) -> torch.optim.Optimizer:  # fmt: skip
+    """Make Adam or AdamW over the trained parameters. "adamw-8bit" has moments in 8-bit numbers,
+    but for parameters of fewer than 4,096 (Dettmers et al. 2021, arXiv:2110.02861). Raise
+    ModelError if its library is not here."""
     parameters = trained(policy.network)
     kind: Any = torch.optim.AdamW
     if name == "adam":

@@ -15,6 +15,8 @@ from potluck.model.reader import Reader
 from potluck.model.scoring import Scorer
 from potluck.types import Completion, Observed
 
+Ids = Sequence[np.ndarray]
+
 
 class LanguageModel(Reader):
     """Any ``transformers`` causal LM, restricted to the ids that its tokenizer has.
@@ -24,18 +26,12 @@ class LanguageModel(Reader):
     """
 
     def __init__(
-        self,
-        network: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        stop: Sequence[str] = (),
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        """Take further tokens that end a completion as ``stop``, beside the model's own.
-
-        ``logp`` computes in ``dtype``: weights in float32 are rounded to bfloat16 in each forward
-        pass (autocast), so that small steps add up in them.
-        """
+        self, network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *,
+        stop: Sequence[str] = (), dtype: torch.dtype = torch.float32,
+    ) -> None:  # fmt: skip
+        """Take further tokens that end a completion as ``stop``. ``logp`` computes in ``dtype``:
+        float32 weights are rounded to bfloat16 in each forward pass (autocast), so that small steps
+        add up in them."""
         super().__init__(
             tokenizer,
             vocabulary=network.get_output_embeddings().weight.shape[0],
@@ -50,20 +46,12 @@ class LanguageModel(Reader):
 
     @classmethod
     def load(
-        cls,
-        model: str,
-        *,
-        device: str = "auto",
-        stop: Sequence[str] = (),
-        dtype: torch.dtype = torch.float32,
-        stored: torch.dtype = torch.float32,
+        cls, model: str, *, device: str = "auto", stop: Sequence[str] = (),
+        dtype: torch.dtype = torch.float32, stored: torch.dtype = torch.float32,
         attention: str = "auto",
-    ) -> "LanguageModel":
-        """Load a folder, a Hugging Face id, or ``builtin:NAME``; raise as ``load_network`` does.
-
-        ``dtype`` is the format that ``logp`` computes in, ``stored`` the one that the weights are
-        held in: training needs float32. ``attention`` is as ``load_network`` has it.
-        """
+    ) -> "LanguageModel":  # fmt: skip
+        """Load as ``load_network`` does. ``dtype`` is the format that ``logp`` computes in,
+        ``stored`` the one that the weights are held in: training needs float32."""
         network = load_network(model, device=device, dtype=stored, attention=attention)
         return cls(network, load_tokenizer(model), stop=stop, dtype=dtype)
 
@@ -78,12 +66,7 @@ class LanguageModel(Reader):
         return hashlib.sha256(json.dumps([kind, shapes]).encode()).hexdigest()
 
     def logp(
-        self,
-        prompts: Sequence[np.ndarray],
-        tokens: Sequence[np.ndarray],
-        *,
-        temperature: float,
-        observed: Sequence[Observed] = (),
+        self, prompts: Ids, tokens: Ids, *, temperature: float, observed: Sequence[Observed] = ()
     ) -> Tensor:
         """Compute logp_MT: ln p of each token of each completion, nats, float32, with gradient.
 
@@ -102,12 +85,7 @@ class LanguageModel(Reader):
         return self.logp_and_entropy(prompts, tokens, temperature=temperature, observed=observed)[0]
 
     def logp_and_entropy(
-        self,
-        prompts: Sequence[np.ndarray],
-        tokens: Sequence[np.ndarray],
-        *,
-        temperature: float,
-        observed: Sequence[Observed] = (),
+        self, prompts: Ids, tokens: Ids, *, temperature: float, observed: Sequence[Observed] = ()
     ) -> tuple[Tensor, Tensor]:
         """Compute ``logp``, and entropy_MT: that of the model in the place of each token, nats,
         float32, without gradient; 0 on padding."""
@@ -143,16 +121,11 @@ class LanguageModel(Reader):
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=rounds)
 
     def logp_gap(
-        self,
-        prompts: Sequence[np.ndarray],
-        written: Sequence[Completion],
-        *,
-        temperature: float,
+        self, prompts: Ids, written: Sequence[Completion], *, temperature: float,
         observed: Sequence[Observed] = (),
-    ) -> float:
+    ) -> float:  # fmt: skip
         """Compute the mean over all tokens of |ln p now - ln p when written|, nats; inf where a
-        token is none of this model's. All of ``written`` have log-probabilities; ``observed`` is
-        as in ``logp``."""
+        token is none of this model's. All of ``written`` have log-probabilities."""
         tokens = [c.token_T for c in written]
         if max(token_T.max() for token_T in tokens) >= self.vocabulary:
             return float("inf")

@@ -17,12 +17,9 @@ def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
 
 
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> np.ndarray:
-    """Make int32 ids of a model's input before it writes.
-
-    With a chat template: a system and a user message; one message where the template knows
-    no system (Gemma); and the tools. Without a template: the system text, an empty line, and the
-    question, as the tokenizer begins a text.
-    """
+    """Make int32 ids of a model's input before it writes. With a chat template: a system and a
+    user message, or one where it knows no system (Gemma), and the tools; without: the system text,
+    an empty line, and the question, as the tokenizer begins a text."""
     together = f"{problem.system}\n\n{problem.question}" if problem.system else problem.question
     if not tokenizer.chat_template:
         return np.array(tokenizer(together)["input_ids"], np.int32)

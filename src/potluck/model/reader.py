@@ -1,9 +1,8 @@
 """A model without its weights: reads texts as ids, and ids as texts.
 
-A text stands behind a prompt in the tokenizer's ids exactly, or not at all. Ids are a text's
-*continuation* of a prompt: the text is what a decoder adds to the prompt's end, so the space that
-some tokenizers put before a first word is seen, and not guessed. Text of a peer spells nothing but
-text: "<|im_end|>" in it becomes the ids of its letters, or is refused.
+A text stands behind a prompt in the tokenizer's ids exactly, or not at all: it is what a decoder
+adds to the prompt's end, so the space that some tokenizers put before a first word is seen, and not
+guessed. "<|im_end|>" in a peer's text becomes the ids of its letters, or is refused.
 """
 
 import hashlib
@@ -81,7 +80,8 @@ class Reader:
 
     @property
     def stop_id(self) -> int:
-        """Stop token behind what came as text: the recipe's first, or the tokenizer's own."""
+        """Stop token to put behind a text of another tokenizer's model: the one that the recipe
+        names first, else the tokenizer's own end of text."""
         if self._named_stops:
             return int(self.tokenizer.get_vocab()[self._named_stops[0]])
         usual = self.tokenizer.eos_token_id
@@ -107,7 +107,8 @@ class Reader:
         return self._decode([int(id) for id in token_T if id < self.vocabulary], skip_special=True)
 
     def encode(self, prompt_P: np.ndarray, text: str) -> list[int] | None:
-        """Find the ids of a text behind a prompt, none special; None if none decode to it."""
+        """Find the tokenizer's own ids of a text behind a prompt, none of them special; None if no
+        ids decode to it."""
         spellings = self._spellings(text)
         return next((s for s in spellings if self._decode_behind(prompt_P, s) == text), None)
 
@@ -118,15 +119,16 @@ class Reader:
             yield behind[len(anchor) :]
 
     def spelled(self, completion: Completion, problem: Problem, *, most_bytes: int) -> Completion:
-        """Give an own completion the text of at most ``most_bytes`` that says what its ids do."""
+        """Give an own completion its text, for readers with other tokenizers; None where no text of
+        ``most_bytes`` says exactly what its ids do."""
         text = self.said(completion, problem)
         sent = text if text is not None and len(text.encode()) <= most_bytes else None
         return replace(completion, text=sent, tokenizer=self.tokenizer_digest)
 
     def said(self, completion: Completion, problem: Problem) -> str | None:
-        """Find the text that says exactly what a completion's ids do, but for the stop token that
-        ends it; None: they have a special token, or bytes that are no whole character. Of an
-        episode the text of its turns, which may write a call otherwise."""
+        """Find the text that says exactly what a completion's ids do, but for its stop token; None:
+        they have a special token, or bytes that are no whole character. Of an episode the text of
+        its turns, which may write a call otherwise."""
         if completion.turns:
             parts = np.split(completion.token_T, np.cumsum(completion.turns)[:-1])
             turns = [turn for part in parts if (turn := self.turn_said(part)) is not None]
@@ -146,7 +148,7 @@ class Reader:
         return Speech(self.tokenizer, [self._decode([id]) for id in sorted(self.stop_ids)])
 
     def require_turns(self, problem: Problem) -> None:
-        """Raise ModelError unless the model is told of tools, can call them, and goes on then."""
+        """Raise ModelError unless the model can call the tools, and goes on behind a turn."""
         self.prompt(problem)
         if problem.tools and not self.speech.calls:
             raise ModelError(
@@ -156,7 +158,8 @@ class Reader:
         self.observed_ids([Observation("", "tool" * bool(problem.tools))])
 
     def turn_of(self, token_T: np.ndarray | Sequence[int]) -> Turn:
-        """Read a turn. Of special tokens only those of calls count. Ids of a peer may be any."""
+        """Read the ids of one turn, which may be any, with or without its stop token. Special
+        tokens are left out, but for those of the model's calls."""
         ids = self._unstopped(token_T)
         ids = [id for id in ids if id not in self.special_ids or id in self._marks]
         text = self._decode_behind(self._anchor, ids)

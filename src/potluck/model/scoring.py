@@ -26,10 +26,9 @@ def logits_at_once(device: str) -> int:
 class Scorer(torch.nn.Module):
     """ln p of given tokens under a network, with gradient.
 
-    The logits of M rows of T tokens are M x T x V numbers: 22 GB for 48 x 768 tokens and
-    Qwen's vocabulary, in float32, before the softmax and its gradient. Here the hidden states that
-    predict something go through the head a chunk at a time, and the backward pass computes a
-    chunk's logits again instead of keeping them.
+    All logits would be 22 GB for 48 x 768 tokens and Qwen's vocabulary, in float32. Here the hidden
+    states that predict something go through the head a chunk at a time, and the backward pass
+    computes a chunk's logits again instead of keeping them.
 
     A module, so that FSDP finds everything that uses the network's weights in one forward pass.
     """
@@ -49,13 +48,8 @@ class Scorer(torch.nn.Module):
         self, token_MS: Tensor, predicts_MS: Tensor, wanted_X: Tensor, temperature: float
     ) -> tuple[Tensor, Tensor]:
         """Compute logp_X: log_softmax(logits / T)[wanted], nats, float32, <= 0; and entropy_X, of
-        the whole distribution in each of these places, nats, without gradient.
-
-        Args:
-            token_MS: the model's input, int64.
-            predicts_MS: the X positions whose next token is asked for, row after row.
-            wanted_X: those next tokens, int64, each < ``vocabulary``.
-            temperature: T, by which logits are divided.
+        the whole distribution in each of these places, nats, without gradient. ``token_MS`` is the
+        model's input, ``predicts_MS`` has the X positions whose next tokens are ``wanted_X``.
         """
         out = self.network.get_decoder()(input_ids=token_MS, use_cache=False)
         hidden_XD, kind = out.last_hidden_state[predicts_MS], type(out)
@@ -88,10 +82,8 @@ class Scorer(torch.nn.Module):
         return -cross_entropy(logits_XV, wanted_X, reduction="none").clamp(min=0), entropy_X
 
     def _logits(self, hidden_XD: Tensor, kind: type[ModelOutput]) -> Tensor:
-        """Apply the network's head, and what follows it (Gemma caps logits, Cohere scales them).
-
-        It is the network's own forward pass, in which the body only returns ``hidden_XD``.
-        """
+        """Apply the network's head, and what follows it (Gemma caps logits, Cohere scales them): by
+        its own forward pass, in which the body only returns ``hidden_XD``."""
         body: Any = self.network.get_decoder()
         before = vars(body).get("forward")
         handed_over = []

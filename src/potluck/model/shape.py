@@ -1,8 +1,5 @@
-"""Sizes of a model and its parts, without its weights.
-
-The shapes of the models that the paper trains are kept here, so that the cost of a run can
-be told where they cannot be fetched.
-"""
+"""Sizes of a model and its parts, without its weights; those of the models that the paper trains
+are kept here, for the cost of a run where they cannot be fetched."""
 
 import re
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
 """A model whose weights are sharded over processes by torch's FSDP2 (``fully_shard``).
 
 Each layer is gathered for its own forward and backward pass, embedding and head for a whole
-pass of the ``Scorer``; gradients and the optimizer's state stay sharded. Writing makes thousands
-of passes a token wide, whose time would all go to gathering: a process writes with a whole copy.
+pass of the ``Scorer``. Writing, thousands of passes a token wide, is done with a whole copy.
 
 ``accelerate`` wraps a network, so weights that the scorer uses past the network's own
 ``forward`` (the head, a chunk at a time) would not be there.
@@ -22,11 +21,9 @@ from potluck.model.policy import LanguageModel
 
 
 class ShardedModel(LanguageModel):
-    """A LanguageModel of which each process of a mesh holds a part of every weight.
-
-    ``logp`` is a collective: all of them call it, each with rows of its own. A backward pass
-    after it leaves in each the mean over the processes of its part of the gradient.
-    """
+    """A LanguageModel of which each process of a mesh holds a part of every weight. ``logp`` is a
+    collective, with rows of each process's own; a backward pass after it leaves in each the mean
+    over all processes of its part of the gradient."""
 
     def __init__(self, policy: LanguageModel, device: torch.device) -> None:
         """Use up ``policy``, equal on all processes; this one's part goes to ``device``, a layer at

@@ -1,8 +1,5 @@
-"""Episodes of any author, as a node reads them: played again in an environment of its own.
-
-A peer's word on what an environment said is a hint, and is compared; what a model reads between
-its turns, and how an episode is paid, comes from the reader's own environment alone.
-"""
+"""Episodes of any author, as a node reads them: played again in an environment of its own, from
+which alone come what a model reads between its turns, and the reward."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -18,8 +15,7 @@ from potluck.model import Reader
 from potluck.types import Completion, Episode, Observed, Problem
 
 REPLAY_S = 30.0
-"""Seconds of a round in which one author's episodes are replayed, one begun within them included:
-an author of slow ones holds up nobody for longer."""
+"""Seconds of a round within which the replay of an author's episode may begin."""
 
 NotReplayed = Literal[
     "no episode", "own environment", "replay time", "environment failed", "other observation",
@@ -48,12 +44,9 @@ class Replays:
     _spent_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def replay(
-        self,
-        completion: Completion,
-        problem: Problem,
-        turns: Sequence[Turn],
+        self, completion: Completion, problem: Problem, turns: Sequence[Turn],
         observe: Callable[[Episode], Observed | None],
-    ) -> tuple[Episode, Observed] | NotReplayed | Literal["too long"]:
+    ) -> tuple[Episode, Observed] | NotReplayed | Literal["too long"]:  # fmt: skip
         """Play the turns of a completion, and compare what its author says of how it went.
         ``observe`` makes what the model reads in it, None if it is too long."""
         author, most = completion.author, self.environment.max_turns
@@ -68,7 +61,8 @@ class Replays:
         try:
             heard = acted(turns, completion.end)
             episode = self.environment.replay(problem, heard, completion)
-            if not _was_told(completion.observed, episode):
+            digests = b"".join(map(digest_of, episode.observations))
+            if not completion.observed.startswith(digests[: len(completion.observed)]):
                 return "other observation"
             if not _ended(completion, len(turns), episode, most):
                 return "other end"
@@ -78,12 +72,6 @@ class Replays:
             return "environment failed"
         finally:
             self._spent_s[author] += perf_counter() - begun_s
-
-
-def _was_told(observed: bytes, episode: Episode) -> bool:
-    """Compare what an author was told with what was said here, as far as both have heard it."""
-    digests = b"".join(map(digest_of, episode.observations))[: len(observed)]
-    return observed.startswith(digests)
 
 
 def _ended(completion: Completion, turns: int, episode: Episode, most: int) -> bool:
@@ -97,8 +85,8 @@ def _ended(completion: Completion, turns: int, episode: Episode, most: int) -> b
 
 
 def spelled_turns(completion: Completion, model: Reader) -> list[list[int]] | None:
-    """Find the ids of an episode's turns in a model's own syntax, each with the model's stop token
-    but the last one of an episode that ended by "length"; None if they are not exactly these."""
+    """Find the ids of an episode's turns in a model's own syntax, each with its stop token but the
+    last of one that ended by "length"; None if they are not exactly these."""
     turns = turns_in(completion.text or "")
     if turns is None or len(turns) != len(completion.turns):
         return None
@@ -120,8 +108,8 @@ def turns_of(completion: Completion, model: Reader) -> list[Turn]:
 def observed_by(
     model: Reader, turns: Sequence[int], room: int, episode: Episode
 ) -> Observed | None:
-    """Make what a model reads within an episode; ``turns`` are the lengths of its turns, and
-    ``room`` is for all tokens. None: it is too long, and the rest is not made."""
+    """Make what a model reads between turns of these lengths; None where it has more tokens, turns
+    included, than ``room``."""
     room -= sum(turns)
     made = []
     for at, heard in zip(accumulate(turns[:-1]), episode.observations, strict=False):

@@ -3,9 +3,8 @@
     Digits     question   "734+258="        solution   "4+8+0=12;3+5+1=9;7+2+0=9#992"
     Chain      question   "34+7-5+8="       solution   "34+7=41;41-5=36;36+8=44#44"
 
-Digits of two numbers are added from the right, each with the carry. A chain is worked off from
-the left: it begins with a number of two digits and goes on with numbers of one, and no running
-total leaves 0 to 99. Its answers are longer, and one slip spoils what follows.
+A chain is worked off from the left, and no running total leaves 0 to 99. Its answers are longer,
+and one slip spoils what follows.
 
 Only the result after the ``#`` is graded, so models that were brought up on different notations
 (by ``scripts/solutions.py``) can work on one task: a difference of expertise.
@@ -69,13 +68,9 @@ class Arithmetic:
     notes: tuple[str, ...] = ()
 
     def __init__(
-        self,
-        draw: Draw,
-        size: int,
-        other_size: int,
-        draw_other: Draw | None = None,
+        self, draw: Draw, size: int, other_size: int, draw_other: Draw | None = None,
         train_problems: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Draw the problems of every split; out of distribution of ``other_size``."""
         name = self._name = self.example.partition("/")[0]
 

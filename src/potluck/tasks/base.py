@@ -1,10 +1,12 @@
 """The interface of a task, and what all tasks share: ids, digests, splits that do not overlap."""
 
 import hashlib
+import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import combinations, groupby
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from potluck.episode import Environment
 from potluck.fields import Options
@@ -29,10 +31,7 @@ class Task(Protocol):
         """Lines on what was left out of the data, to read before a number is trusted."""
 
     def ids(self, split: Split) -> Sequence[str]:
-        """List the ids of a split, in an order that is the same on every node.
-
-        No problem is in two splits. A split that the task does not have is empty.
-        """
+        """List the ids of a split, in one order on every node; no problem is in two splits."""
 
     def problem(self, id: str) -> Problem:
         """Look up the problem; raise TaskError if the task has none of this id."""
@@ -40,10 +39,8 @@ class Task(Protocol):
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
-        """Score each completion with one finite reward; ``texts`` are the decoded completions.
-
-        Texts come from models and from peers: grading one never raises, runs nothing that it
-        says, and takes bounded time.
+        """Score each completion with one finite reward; ``texts`` are the decoded completions. They
+        come from peers, too: grading one never raises, runs nothing that it says, and is bounded.
         """
 
 
@@ -85,11 +82,27 @@ def environment_of(task: Task) -> Environment | None:
 
 
 def binary_rewards(correct: Iterable[bool], completions: Sequence[Completion]) -> list[float]:
-    """Pay 1.0 for a correct completion that its model ended itself, else 0.0.
-
-    One that ran into the length limit earns nothing (``docs/paper-notes.md``, decision 8).
-    """
+    """Pay 1.0 for a correct completion that its model ended itself, else 0.0: also where it ran
+    into the length limit (``docs/paper-notes.md``, decision 8)."""
     return [float(right and c.end == "stop") for right, c in zip(correct, completions, strict=True)]
+
+
+class Attempts(NamedTuple):
+    """Completions to grade, each with what belongs to it."""
+
+    problems: Sequence[Problem]
+    completions: Sequence[Completion]
+    texts: Sequence[str]
+    episodes: Sequence[Episode | None]
+
+
+def number_of(reward: Any, before: str = "a reward is", behind: str = "") -> float:
+    """Read what a stranger's code pays. Raise TaskError unless it is a finite number; its message
+    has ``before`` and ``behind`` around the value."""
+    with suppress(TypeError, ValueError, OverflowError):
+        if not isinstance(reward, str | bytes) and math.isfinite(number := float(reward)):
+            return number
+    raise TaskError(f"{before} {repr(reward)[:60]}{behind}; expected a finite number")
 
 
 Graded = tuple[list[float], Mapping[str, list[float]]]
@@ -97,16 +110,13 @@ Graded = tuple[list[float], Mapping[str, list[float]]]
 
 
 def graded(
-    task: Task,
-    problems: Sequence[Problem],
-    completions: Sequence[Completion],
-    texts: Sequence[str],
-    episodes: Sequence[Episode | None] = (),
-) -> Graded:
-    """Grade, and tell the numbers that rewards were made of; "task": the task's own grading. A task
-    with an environment gets the episode of each completion."""
+    task: Task, problems: Sequence[Problem], completions: Sequence[Completion],
+    texts: Sequence[str], episodes: Sequence[Episode | None] = (),
+) -> Graded:  # fmt: skip
+    """Grade, and tell the numbers that rewards were made of; "task": the task's own grading."""
     if made := getattr(task, "graded", None):
-        both: Graded = made(problems, completions, texts, episodes or [None] * len(texts))
+        answers = Attempts(problems, completions, texts, episodes or [None] * len(texts))
+        both: Graded = made(answers)
         return both
     rewards = task.rewards(problems, completions, texts)
     return rewards, {"task": rewards}
@@ -149,12 +159,8 @@ def digest_of(rules: str, problems: Iterable[Problem]) -> str:
 
 
 def overlaps(task: Task) -> Iterator[str]:
-    """Yield a line on each pair of splits that have a question in common, after ``normalised``. Of
-    an environment's problems the first words tell nothing: two of one seed are not looked for.
-
-    Paraphrases and translations are not found, nor the same sum with other names in it. Raise
-    TaskError where one id is in two splits.
-    """
+    """Yield a line on each pair of splits that have a question in common, after ``normalised``; not
+    of an environment's, whose first words tell nothing. Raise TaskError where two share an id."""
     asked: dict[Split, dict[str, str]] = {
         split: {id: normalised(task.problem(id).question) for id in task.ids(split)}
         for split in get_args(Split)
@@ -173,8 +179,6 @@ def overlaps(task: Task) -> Iterator[str]:
 
 def normalised(question: str) -> str:
     """Remove what two copies of a question may differ in: case, and kinds of space.
-
-    Digits and signs stay: another number is another problem.
 
     >>> normalised("What  is\\n9 + 9?") == normalised("what is 9 + 9? ")
     True
@@ -198,15 +202,9 @@ class DerivedTask:
     def problem(self, id: str) -> Problem:
         return self._task.problem(id)
 
-    def graded(
-        self,
-        problems: Sequence[Problem],
-        completions: Sequence[Completion],
-        texts: Sequence[str],
-        episodes: Sequence[Episode | None],
-    ) -> Graded:
+    def graded(self, answers: Attempts) -> Graded:
         """Grade with the parts of each reward."""
-        return graded(self._task, problems, completions, texts, episodes)
+        return graded(self._task, *answers)
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
@@ -218,8 +216,7 @@ class Shortened(DerivedTask):
     """A task without the problems that are too long for the models."""
 
     def __init__(self, task: Task, fits: Callable[[Problem], bool], limit: str) -> None:
-        """Leave out what does not fit; ``limit`` is the key that says so. Raise TaskError where
-        nothing of a split is left."""
+        """Raise TaskError where nothing of a split is left; ``limit`` is the key that says so."""
         self._ids: dict[Split, list[str]] = {}
         long: list[str] = []
         for split in get_args(Split):
@@ -274,18 +271,12 @@ class WithOutOfDistribution(DerivedTask):
     def problem(self, id: str) -> Problem:
         return (self._other if id in self._elsewhere else self._task).problem(id)
 
-    def graded(
-        self,
-        problems: Sequence[Problem],
-        completions: Sequence[Completion],
-        texts: Sequence[str],
-        episodes: Sequence[Episode | None],
-    ) -> Graded:
+    def graded(self, answers: Attempts) -> Graded:
         """Grade; with the parts of each reward where all problems are of [task]."""
-        if not any(p.id in self._elsewhere for p in problems):
-            return super().graded(problems, completions, texts, episodes)
+        if not any(p.id in self._elsewhere for p in answers.problems):
+            return super().graded(answers)
         rewards: list[float] = []
-        triples = zip(problems, completions, texts, strict=True)
+        triples = zip(*answers[:3], strict=True)
         for is_other, run in groupby(triples, lambda triple: triple[0].id in self._elsewhere):
             task = self._other if is_other else self._task
             rewards += task.rewards(*map(list, zip(*run, strict=True)))

@@ -5,12 +5,9 @@
     math500    problem    "Convert the point $(0,3)$ in rectangular coordinates to polar ..."
                answer     "\\left( 3, \\frac{\\pi}{2} \\right)"
 
-GSM8K has grade-school problems in words, each with one number as its answer: only the number after
-the ``####`` is kept. A question may still hold chat markers such as ``<|im_end|>``: code that
-builds a prompt expects them. MATH-500 has competition problems, each with a short exact answer in
-LaTeX, and nothing to train on or to validate with, so it stands under ``[out_of_distribution]``
-beside another task. An id ends in the position in its file, from 0: ``gsm8k/train/17``,
-``math500/17``.
+Of GSM8K's answers only the number after the ``####`` is kept. MATH-500 has nothing to train on or
+to validate with, so it stands under ``[out_of_distribution]``. An id ends in the position in its
+file, from 0: ``gsm8k/train/17``, ``math500/17``.
 
 Sources: Cobbe et al. 2021, arXiv:2110.14168, 7,473 problems to train, 1,319 to test; Hendrycks et
 al. 2021, arXiv:2103.03874, the 500 of Lightman et al. 2023, arXiv:2305.20050.
@@ -24,7 +21,7 @@ from typing import Any, ClassVar, Literal, get_args
 from potluck.tasks.base import HeldTask, TaskError, TaskOptions, binary_rewards
 from potluck.tasks.grading import answer_in, one_number, prompt_for_tags
 from potluck.tasks.math.pool import MathGrading, require_algebra
-from potluck.tasks.sources import benchmark_rows, printable_text_of, text_of
+from potluck.tasks.sources import benchmark_rows, text_of
 from potluck.tasks.table import right_by
 from potluck.types import Completion, Problem
 
@@ -92,10 +89,9 @@ class Math500Options(BenchmarkOptions, frozen=True, kw_only=True, tag_field="nam
 class Gsm8k(HeldTask):
     """The problems of GSM8K, answered inside tags; 1.0 for format and number both right.
 
-    Validation is held out of ``train.jsonl`` by default, so that choices made by looking at it
-    do not use up the test set: the 512 problems whose sha256 of id and question is smallest.
-    ``validation="test"`` is what the paper does: the first 512 of ``test.jsonl``, and all of
-    ``train.jsonl`` to train on. ``problem`` knows every problem of both files either way.
+    Validation is held out of ``train.jsonl``, so that the test set is not used up; with
+    ``validation="test"``, as in the paper, it is the first 512 of ``test.jsonl``. ``problem`` knows
+    every problem of both files either way.
     """
 
     def __init__(self, options: Gsm8kOptions) -> None:
@@ -141,8 +137,7 @@ def _pairs(path: str, part: Part) -> list[tuple[str, str]]:
     hub_name, files = Gsm8kOptions.home, "train.jsonl and test.jsonl of GSM8K"
     rows = benchmark_rows(path, part, hub_name=hub_name, subset="main", files=files, line=line)
     return [
-        (printable_text_of(row, "question", where, expected=words), _gold(row, where))
-        for where, row in rows
+        (text_of(row, "question", where, expected=words), _gold(row, where)) for where, row in rows
     ]
 
 
@@ -171,8 +166,8 @@ class Math500(HeldTask):
         problems = [
             Problem(
                 f"math500/{i}",
-                printable_text_of(row, "problem", where, expected="a problem"),
-                printable_text_of(row, "answer", where, expected="the right answer").strip(),
+                text_of(row, "problem", where, expected="a problem"),
+                text_of(row, "answer", where, expected="the right answer").strip(),
                 options.system_prompt or MATH500_PROMPT,
             )
             for i, (where, row) in enumerate(rows)

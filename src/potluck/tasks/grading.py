@@ -1,8 +1,6 @@
-"""Grading of answers in numbers, as pure functions over text.
-
-The text comes from a model or from a peer, so nothing here raises, runs what it reads, or takes
-more than linear time. It is strict because reinforcement learning finds every leniency:
-math-verify, which the field uses, takes ``2*9``, ``18%`` and ``17, 18`` for 18.
+"""Grading of answers in numbers: nothing here raises, runs what it reads, or takes more than linear
+time. It is strict because reinforcement learning finds every leniency: math-verify, which the field
+uses, takes ``2*9``, ``18%`` and ``17, 18`` for 18.
 """
 
 import re
@@ -13,7 +11,6 @@ LONGEST_TEXT = 1_000_000
 """Characters of a completion; a longer one is no answer. Far beyond any real run."""
 LONGEST_NUMBER = 40
 """Characters of a number, so that none is ever expensive to read or to compare."""
-
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 TAGGED = re.compile(r"\s*<think>.*?</think>\s*<answer>(.*?)</answer>\s*", re.DOTALL)
 NUMBER = re.compile(
@@ -49,15 +46,11 @@ def prompt_for_tags(alone: str, *, noun: str = "answer") -> str:
 
 
 def answer_in(text: str) -> str | None:
-    """Find what stands between the answer tags, or None where the format is not kept.
-
-    The format: each of the four tags exactly once, in the order ``<think> </think> <answer>
-    </answer>``, and only whitespace before, between and after the two pairs. The reasoning may be
-    empty; tags are in lower case and have no attributes.
+    """Find what stands between the answer tags, or None where the format is not kept: each of the
+    four tags exactly once, in order, and only whitespace before, between and after the two pairs.
 
     Source: F-TIS, arXiv:2605.22537, the format reward of its experiments.
-    **Deviation**: the paper forbids text after the answer and is silent on text before
-    ``<think>``. It is refused too: the prompt asks for nothing outside the tags.
+    **Deviation**: the paper is silent on text before ``<think>``. It is refused too.
 
     >>> answer_in("<think>9 + 9</think> <answer>18</answer>")
     '18'
@@ -74,10 +67,8 @@ def one_number(text: str) -> Decimal | None:
     """Read the number that ``text`` is, or None where it is anything but one number.
 
     Whitespace around it, a sign, a sign of money, thousands commas in their places (LaTeX:
-    ``{,}``) and a full stop are how people write a number. All else is refused, even where a
-    reader could guess: powers, fractions, sums, percentages, lists, other scripts' digits. So are
-    words and units: "18 percent" and "half of 18" are no 18, and no list of harmless words is
-    complete.
+    ``{,}``) and a full stop are how people write a number. All else is refused: "18 percent" and
+    "half of 18" are no 18, and no list of harmless words is complete.
 
     >>> one_number(" $1,234.50. ")
     Decimal('1234.50')

@@ -1,12 +1,8 @@
 """Problems that the library reasoning-gym makes up, and grades by a verifier for each kind.
 
-    dataset   "chain_sum"      parameters   {max_terms: 3}
-    question  "State the final answer to the following arithmetic problem: 4 + 3 ="
-    answer    "7"
-
-Everything follows from the data set's name, its parameters and the seed, so nodes with one
-version of the library have the same problems. An id is the position from 0:
-``reasoning-gym/chain_sum/17``; with the other parameters ``reasoning-gym/chain_sum/other/17``.
+They follow from the data set's name, its parameters and the seed, so nodes with one version of the
+library have the same. An id is the position from 0: ``reasoning-gym/chain_sum/17``; with the other
+parameters ``reasoning-gym/chain_sum/other/17``.
 
 Source: https://github.com/open-thought/reasoning-gym, version 0.1.25 (extra ``gym``).
 """
@@ -39,7 +35,6 @@ REFUSED = {
     "propositional_logic": "its verifier may take hours for an answer",
 }
 """An answer comes from a model or from a peer, so nothing may run it."""
-
 ONLY = {
     "binary_matrix": re.compile(r"[0-9,\[\]\s]{0,2000}"),
     "coin_flip": re.compile(r"[0-9./]{0,40}(?:e-[0-9]{1,2})?"),
@@ -81,25 +76,18 @@ class ReasoningGymOptions(
 class ReasoningGym(HeldTask):
     """Problems of one kind; a completion earns what the kind's verifier gives it, 0 to 1.
 
-    The first ``held_out`` problems validate, the rest train; with ``other_parameters``
-    ``held_out`` are out of distribution too. A question that stood before is left out.
-
     **Deviation** from the library: a verifier that raises gives 0, an answer beyond
     LONGEST_ANSWER gets 0 unseen, a score outside of 0 to 1 is moved to the nearer end.
     """
 
     def __init__(self, options: ReasoningGymOptions) -> None:
-        """Make up the problems to train on, and those that are held out. Raise TaskError without
-        the library, for a kind it has not or in REFUSED, or odd parameters."""
+        """Raise TaskError without the library, for a kind of REFUSED, or odd parameters."""
         dataset, size, held_out = options.dataset, options.size, options.held_out
         if size + held_out > MOST_PROBLEMS:
             raise TaskError(f"{size + held_out} problems are too many; at most {MOST_PROBLEMS}")
         others = options.other_parameters
         if others is not None and dict(others) == dict(options.parameters):
-            raise TaskError(
-                f"{dataset} has other_parameters equal to its parameters; others are what is out "
-                f"of distribution"
-            )
+            raise TaskError(f"{dataset} has other_parameters equal to its parameters; change one")
         system = options.system_prompt or (SYSTEM_PROMPTS["exact"] if options.tags else "")
         self._options = options
         self._entries: dict[str, tuple[Any, Mapping[str, Any]]] = {}
@@ -174,9 +162,8 @@ def _made(dataset: str, seed: int, size: int, parameters: Mapping[str, Any]) -> 
     (_, settings) = DATASETS[dataset]
     known = [f.name for f in dataclasses.fields(settings) if f.name not in ("seed", "size")]
     if odd := next((key for key in parameters if key not in known), None):
-        raise TaskError(
-            f"{dataset} of reasoning-gym has no parameter {odd!r}; it has {', '.join(known)}"
-        )
+        there = ", ".join(known)
+        raise TaskError(f"{dataset} of reasoning-gym has no parameter {odd!r}; it has {there}")
     try:
         return create_dataset(dataset, seed=seed, size=size, **parameters)
     except Exception as error:  # what it raises is not documented: AssertionError, TypeError ...

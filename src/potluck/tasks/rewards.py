@@ -3,11 +3,8 @@
     def correct(prompts, completions, solution, **columns):
         return [float(s in c) for s, c in zip(solution, completions)]
 
-Called with keywords, each a list with one entry a completion: ``prompts``, ``completions``,
-``completion_ids`` (lists of int), and every column of the problems' rows but NOT_COLUMNS; a task
-that has no rows has the columns ``question`` and ``answer``. It returns one number for each
-completion, or None where it has nothing to say, and may be ``async``. The reward is the sum of
-weight x number. Loading a function runs a stranger's file: callers ask for ``--trust-code`` before.
+docs/tasks.md says what one gets and returns. Loading it runs a stranger's file: callers ask for
+``--trust-code`` before.
 
 Source: TRL 1.16, GRPOTrainer; a function that works there works here unchanged. **Deviations**: the
 table at the end of docs/tasks.md. An unfinished completion earns at most 0
@@ -19,15 +16,12 @@ import functools
 import hashlib
 import importlib
 import inspect
-import math
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Literal, get_args
@@ -36,13 +30,21 @@ import numpy as np
 
 from potluck.episode import transcript, turns_in
 from potluck.fields import Options
-from potluck.tasks.base import DerivedTask, Graded, Split, Task, TaskError, graded
+from potluck.tasks.base import (
+    Attempts,
+    DerivedTask,
+    Graded,
+    Split,
+    Task,
+    TaskError,
+    graded,
+    number_of,
+)
 from potluck.types import OUT_OF_ROOM, Completion, Episode, Problem
 
 Format = Literal["text", "messages"]
 TRIAL_TEXT = "A completion."
 ColumnsOf = Callable[[Problem], Mapping[str, Any]]
-
 NOT_COLUMNS = ("prompt", "completion", "completion_ids")
 """Columns that TRL does not pass on under these names: they are there in the plural."""
 
@@ -75,8 +77,7 @@ class Reward:
 
     @classmethod
     def load(cls, name: str, *, weight: float = 1.0, format: Format = "text") -> "Reward":
-        """Import, and so run, the file or module that ``name`` begins with. Raise TaskError if it
-        is not there, cannot be imported, or has no such function."""
+        """Import, and so run, the file or module; raise TaskError as ``load_function`` does."""
         if name == "task":
             return cls(name, None, "", weight, format)
         return cls(name, *load_function("reward", name), weight, format)
@@ -99,9 +100,8 @@ def hand_over(function: Callable[..., Any]) -> str:
 
 def load_function(what: str, name: str) -> tuple[Callable[..., Any], str]:
     """Import, and so run, the file or module that ``name`` begins with; return its function, and
-    the SHA-256 of the file, not of what that file imports; of a function of ``__main__`` that of
-    its own source. ``what`` it is for is told in errors. Raise TaskError if it is not there, cannot
-    be imported, or has no such function."""
+    the SHA-256 of the file; of a function of ``__main__`` that of its own source. Raise TaskError,
+    with ``what`` it is for, if it cannot be imported or there is no such function."""
     what, (place, _, attribute) = f"{what} {name!r}", name.rpartition(":")
     if place == "__main__":
         own = HANDED.get().get(name, getattr(sys.modules[place], attribute, None))
@@ -137,7 +137,7 @@ class CustomRewards(DerivedTask):
         first = next((id for split in get_args(Split) for id in task.ids(split)), None)
         self._first = task.problem(first) if first else None
         if self._first:
-            given = _given([self._first], [], [], "text", self._columns)
+            given = _given(Attempts([self._first], [], [], []), "text", self._columns)
             for reward in self._rewards:
                 _require_columns(reward, given)
 
@@ -148,50 +148,38 @@ class CustomRewards(DerivedTask):
             return
         texts = ["", self._first.answer or TRIAL_TEXT]  # a model may stop at once
         token_T, logp_T = np.zeros(1, np.int32), np.zeros(1, np.float32)
-        id, count, problems = self._first.id, len(texts), [self._first] * len(texts)
-        written = [Completion(id, "trial", i, token_T, logp_T, "stop") for i in range(count)]
-
-        def call(reward: Reward, format: Format) -> None:
-            if reward.function:
-                given = _given(problems, written, texts, format, self._columns)
-                _called(reward, reward.function, given, count)
-
+        written = [Completion(self._first.id, "trial", i, token_T, logp_T, "stop") for i in (0, 1)]
+        answers = Attempts([self._first] * 2, written, texts, [None] * 2)
         for reward in self._rewards:
+            if reward.function is None:
+                continue
             try:
-                call(reward, reward.format)
+                _called(reward, reward.format, answers, self._columns)
             except TaskError as error:
                 other: Format = "text" if reward.format == "messages" else "messages"
                 try:
-                    call(reward, other)
+                    _called(reward, other, answers, self._columns)
                 except TaskError:
                     raise error from None
                 raise TaskError(
                     f"{error}; with format = {other!r} in its [[reward]] it can"
                 ) from error
 
-    def graded(
-        self,
-        problems: Sequence[Problem],
-        completions: Sequence[Completion],
-        texts: Sequence[str],
-        episodes: Sequence[Episode | None],
-    ) -> Graded:
+    def graded(self, answers: Attempts) -> Graded:
         """Add up weight x number of each, and tell what each function returned, 0 for None. Raise
         TaskError if a function raised, or returned anything but one number or None for each."""
-        if not list(zip(problems, completions, texts, strict=True)):
+        if not list(zip(*answers, strict=True)):
             return [], {}
-        totals, parts = [0.0] * len(texts), {}
+        totals, parts = [0.0] * len(answers.texts), {}
         for name, reward in zip(self._names, self._rewards, strict=True):
             if reward.function is None:
-                values, _ = graded(self._task, problems, completions, texts, episodes)
+                values, _ = graded(self._task, *answers)
             else:
-                form, columns = reward.format, self._columns
-                given = _given(problems, completions, texts, form, columns, episodes)
-                values = _called(reward, reward.function, given, len(texts))
+                values = _called(reward, reward.format, answers, self._columns)
             parts[name] = values
             totals = [t + reward.weight * value for t, value in zip(totals, values, strict=True)]
         # At most: where a bad answer costs something, running on must not be the cheaper way.
-        pairs = zip(totals, completions, strict=True)
+        pairs = zip(totals, answers.completions, strict=True)
         return [min(total, 0.0) if c.end in OUT_OF_ROOM else total for total, c in pairs], parts
 
 
@@ -205,36 +193,23 @@ def _short_names(names: Sequence[str]) -> list[str]:
 class HashReward(DerivedTask):
     """Another task's problems, paid by one bit of a hash of the completion's tokens.
 
-    An untrained model never solves a problem, so all its advantages are 0 and nothing is tested.
-    Here about half of any model's completions earn 1.0, the same half on every node, so filters,
-    losses and updates all run. **Deviation** from every other task: unfinished completions are
-    paid as well, because an untrained model rarely stops.
+    Half of an untrained model's completions earn 1.0, the same half on every node, so filters,
+    losses and updates are tested. **Deviation** from every other task: unfinished completions are
+    paid as well, because such a model rarely stops.
     """
 
     def __init__(self, task: Task) -> None:
         rules = "hash 1: lowest bit of the first byte of sha256(problem id, tokens as <i4)"
         super().__init__(task, f"{rules}; problems of {task.digest}")
 
-    def graded(
-        self,
-        problems: Sequence[Problem],
-        completions: Sequence[Completion],
-        texts: Sequence[str],
-        episodes: Sequence[Episode | None],
-    ) -> Graded:
-        rewards = [_bit(c) for _, c, _ in zip(problems, completions, texts, strict=True)]
+    def graded(self, answers: Attempts) -> Graded:
+        rewards = [_bit(c) for _, c, *_ in zip(*answers, strict=True)]
         return rewards, {"task": rewards}
 
 
-def _given(
-    problems: Sequence[Problem],
-    completions: Sequence[Completion],
-    texts: Sequence[str],
-    format: Format,
-    columns: ColumnsOf,
-    episodes: Sequence[Episode | None] = (),
-) -> dict[str, Any]:
+def _given(answers: Attempts, format: Format, columns: ColumnsOf) -> dict[str, Any]:
     """Collect the keywords that TRL passes. A column that a row does not have is None there."""
+    problems, completions, texts, episodes = answers
     rows = [columns(problem) for problem in problems]
     names = dict.fromkeys(name for row in rows for name in row if name not in NOT_COLUMNS)
     as_messages = format == "messages"
@@ -243,7 +218,7 @@ def _given(
         "prompts": [p.messages if as_messages else p.question for p in problems],
         "completions": [
             _messages(*written) if as_messages else written[1]
-            for written in zip_longest(completions, texts, episodes)
+            for written in zip(completions, texts, episodes, strict=True)
         ],
         "completion_ids": [completion.token_T.tolist() for completion in completions],
         "log_extra": lambda name, value: None,
@@ -263,10 +238,11 @@ def _messages(completion: Completion, text: str, episode: Episode | None) -> lis
     return messages
 
 
-def _called(
-    reward: Reward, function: Callable[..., Any], given: Mapping[str, Any], count: int
-) -> list[float]:
-    """Call for a number for each of ``count`` completions, 0 for None; else raise TaskError."""
+def _called(reward: Reward, format: Format, answers: Attempts, columns: ColumnsOf) -> list[float]:
+    """Call for a number for each completion, 0 for None; else raise TaskError."""
+    given, count = _given(answers, format, columns), len(answers.texts)
+    function = reward.function
+    assert function
     parameters = _parameters_of(function)
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         given = {p.name: given[p.name] for p in parameters if p.name in given}
@@ -287,19 +263,11 @@ def _called(
             f"reward {reward.name!r} returned {found} for {count} completions; expected one "
             f"number or None for each"
         )
-    return [_number(reward, i, value) for i, value in enumerate(values)]
-
-
-def _number(reward: Reward, i: int, value: Any) -> float:
-    if value is None:
-        return 0.0
-    with suppress(TypeError, ValueError, OverflowError):
-        if not isinstance(value, str | bytes) and math.isfinite(number := float(value)):
-            return number
-    raise TaskError(
-        f"reward {reward.name!r} returned {repr(value)[:60]} for completion {i}; expected a "
-        f"finite number, or None"
-    )
+    said = f"reward {reward.name!r} returned"
+    return [
+        0.0 if value is None else number_of(value, said, f" for completion {i}")
+        for i, value in enumerate(values)
+    ]
 
 
 async def _result(awaitable: Any) -> Any:
@@ -308,10 +276,8 @@ async def _result(awaitable: Any) -> Any:
 
 @functools.cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """Start the one event loop of this process, in a thread of its own.
-
-    An open client belongs to the loop it was opened in; a notebook is inside a loop already.
-    """
+    """Start the one event loop of this process, in a thread of its own: an open client belongs to
+    the loop it was opened in, and a notebook is inside a loop already."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="rewards", daemon=True).start()
     return loop

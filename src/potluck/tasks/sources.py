@@ -1,8 +1,5 @@
-"""Rows of untrusted data, from files (JSON lines, a JSON array, CSV, TSV) or from the Hub.
-
-A file is read line by line with a limit. A line that is not as expected is refused with its
-place; the caller says what was expected and what to do instead.
-"""
+"""Rows of untrusted data, from files (JSON lines, a JSON array, CSV, TSV) or from the Hub. A line
+that is not as expected is refused with its place, and with what the caller expects."""
 
 import codecs
 import csv
@@ -18,7 +15,6 @@ from potluck.tasks.base import Split, TaskError
 
 SourceRow = tuple[str, Any]
 """The place, for an error, and what the JSON there holds: anything at all."""
-
 Parts = Mapping[Split, Iterable[SourceRow]]
 """Rows of the splits that there are."""
 Refuse = Callable[[TaskError], None]
@@ -33,7 +29,6 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 """Separators of the columns of a table, by the file's ending."""
 MOST_ROWS = 1_000_000
 """Number of rows of one part. All of them are held in memory."""
-
 # Terminal escapes have no place in a question, and lone surrogates no encoding.
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -59,11 +54,9 @@ def refuse_all(error: TaskError) -> None:
 def benchmark_rows(
     path: str, part: str, *, hub_name: str, subset: str = "", files: str, line: str
 ) -> Iterable[SourceRow]:
-    """Read the rows of ``part``.jsonl in the folder ``path``, or of the Hub where it is empty.
-
-    ``files`` and ``line`` say in errors what is expected in the folder and in each line. Raise
-    TaskError where there is no such folder, and where ``json_lines`` and ``hub_rows`` do.
-    """
+    """Read the rows of ``part``.jsonl in the folder ``path``, or of the Hub where it is empty;
+    errors say what ``files`` and what in each ``line`` are expected. Raise TaskError where there is
+    no such folder, and where ``json_lines`` and ``hub_rows`` do."""
     if not path:
         way_out = f"or download {files} and set task.path to the folder"
         rows = hub_rows(hub_name, subset or None, part, empty="task.path is empty", way_out=way_out)
@@ -80,19 +73,12 @@ def benchmark_rows(
 
 
 def json_lines(
-    path: Path,
-    *,
-    file: str,
-    line: str,
-    longest_bytes: int = LONGEST_LINE_BYTES,
+    path: Path, *, file: str, line: str, longest_bytes: int = LONGEST_LINE_BYTES,
     refuse: Refuse = refuse_all,
-) -> Iterator[SourceRow]:
-    """Yield every line of JSON with its place; blank lines are skipped.
-
-    The file is closed before the first line is given away, so that none stays open behind an error
-    of the caller's. One more line than MOST_ROWS is read at most. ``file`` and ``line`` are what is
-    expected: ``"test.jsonl in task.path"``, ``'{"question": ..., "answer": ...}'``. Raise TaskError
-    where there is no such file, it is not UTF-8 or JSON, or a line is beyond ``longest_bytes``.
+) -> Iterator[SourceRow]:  # fmt: skip
+    """Yield every line of JSON with its place, one more than MOST_ROWS at most; blank ones are
+    skipped. ``file`` and ``line`` are what is expected: ``"test.jsonl in task.path"``. Raise
+    TaskError where there is no such file, it is not UTF-8 or JSON, or a line is too long.
     """
     rows: list[SourceRow] = []
     try:
@@ -123,12 +109,11 @@ READERS = "datasets.packaged_modules"
 def hub_rows(
     name: str, config: str | None, split: str, *, empty: str, way_out: str
 ) -> list[SourceRow]:
-    """Read every row of a split of a data set of the Hub, each with its place.
+    """Read every row of a split of a data set of the Hub, each with its place. Raise TaskError,
+    with why the Hub is asked (``empty``) and the ``way_out``, where it cannot be.
 
     Nothing that the data set brings along is run: ``trust_remote_code`` is never given, and
-    formats that can hold code (pickles of pandas, tar files of them, a script) are refused. Errors
-    say why the Hub is asked (``empty``: "task.path is empty") and the ``way_out`` ("or download").
-    Raise TaskError where the library, the Hub or the data set is not there.
+    formats that can hold code (pickles of pandas, tar files of them, a script) are refused.
     """
     try:
         # Here and not above: an extra, slow to import, and not needed for files.
@@ -155,18 +140,14 @@ def hub_rows(
     return [(f"{name} {split}, row {i}", row) for i, row in enumerate(rows)]
 
 
-def text_of(row: Any, key: str, where: str) -> str:
-    """Read the text under ``key``; raise TaskError where there is none."""
+def text_of(row: Any, key: str, where: str, *, expected: str = "") -> str:
+    """Read the text under ``key``; raise TaskError where there is none, or none that is
+    ``printable``, if that is ``expected``."""
     if not isinstance(row, dict) or key not in row:
         raise TaskError(f"{where} is {reprlib.repr(row)}, without the key {key!r}; expected it")
     if not isinstance(row[key], str):
         raise TaskError(f"{where} has {reprlib.repr(row[key])} as {key!r}; expected a text")
-    return str(row[key])
-
-
-def printable_text_of(row: Any, key: str, where: str, *, expected: str) -> str:
-    """Read the text under ``key``; raise TaskError if it is blank or a terminal obeys it."""
-    return printable(text_of(row, key, where), key, where, expected=expected)
+    return printable(row[key], key, where, expected=expected) if expected else str(row[key])
 
 
 def printable(text: str, key: str, where: str, *, expected: str) -> str:

@@ -1,11 +1,7 @@
 """Your own rows as a task: a file (JSON lines, a JSON array, CSV, TSV), or a data set of the Hub.
 
-    {"prompt": "What is 9 + 9?", "solution": "18", "level": 1}
-
-A question is a text, or messages as TRL has them: at most one of the role "system", then exactly
-one of "user". An answer is a text or a number. All columns of a row stay with its problem, for a
-function of ``rewards.py``. An id is the part and the position in it, from 0: ``jsonl/train/17``.
-A question may be made of several columns: ``{Body} {Question}``.
+All columns of a row stay with its problem, for a function of ``rewards.py``. An id is the part and
+the position in it, from 0: ``jsonl/train/17``. docs/tasks.md has the rest.
 """
 
 import hashlib
@@ -23,8 +19,7 @@ from msgspec import Meta
 
 from potluck.fields import Amount
 from potluck.tasks.base import HeldTask, Split, Task, TaskError, binary_rewards, normalised
-from potluck.tasks.environments.options import PlayOptions
-from potluck.tasks.environments.task import EnvironmentTask
+from potluck.tasks.environments.task import EnvironmentTask, PlayOptions
 from potluck.tasks.grading import (
     LONGEST_NUMBER,
     answer_in,
@@ -55,8 +50,6 @@ ALONE: dict[Grading, str] = {
 }
 SYSTEM_PROMPTS = {grading: prompt_for_tags(alone) for grading, alone in ALONE.items()}
 """Default system prompt where ``tags`` are asked for and neither recipe nor row gives one."""
-
-
 MOST_HELD_OUT = 512
 RULES = ("question", "answer", "answer_after", "grading", "tags", "system_prompt")
 """Options that decide what the problems are and when one is solved: the digest has them."""
@@ -104,8 +97,7 @@ class TableOptions(PlayOptions, frozen=True, kw_only=True):
         return bool(self.answer or self.code)
 
     def parts(self, refuse: Refuse = refuse_all) -> Parts:
-        """Read the rows of each part that is named; ``refuse`` takes errors of single rows. Raise
-        TaskError if none is; and, as they are read, if one is missing, empty or malformed."""
+        """Read the rows of each part; raise TaskError if none is named or one cannot be read."""
         raise NotImplementedError
 
     def _parts(
@@ -164,18 +156,15 @@ class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag=
 class Table(HeldTask):
     """Rows as problems; 1.0 for a right answer in the right form, else 0.0.
 
-    Without a validation part, ``held_out`` problems of train validate instead of training: those
-    whose sha256 of the normalised question is smallest. Rows that ask the same question are held
-    out together, so there may be a few more.
+    Rows that ask the same question are held out together, so there may be a few more.
     """
 
     def __init__(
         self, name: str, parts: Parts, rules: TableOptions, unreadable: Sequence[TaskError] = ()
     ) -> None:
-        """Read every row of ``parts``; a part that is not there is an empty split. Reading fills
-        ``unreadable`` with errors of lines that are left out. Raise TaskError for a row without its
-        columns, for too few rows to hold some out, and where math-verify is needed and not
-        installed."""
+        """Read every row of ``parts``, which fills ``unreadable`` with errors of lines that are
+        left out. Raise TaskError for a row without its columns, for too few rows to hold some out,
+        and where math-verify is needed and not installed."""
         if rules.answer and rules.grading in ("math", "math-verify"):
             require_algebra()
         if rules.tolerance and rules.grading != "number":
@@ -261,11 +250,9 @@ def _held_out(name: str, train: Sequence[Problem], count: int) -> dict[Split, li
 
 
 def right_by(
-    grading: Grading,
-    problems: Sequence[Problem],
-    answers: Sequence[str | None],
+    grading: Grading, problems: Sequence[Problem], answers: Sequence[str | None],
     tolerance: float = 0.0,
-) -> list[bool]:
+) -> list[bool]:  # fmt: skip
     """Tell whether each answer is right by the rule of that name; None never is."""
     pairs = list(zip(problems, answers, strict=True))
     if grading in ("math", "math-verify"):
@@ -292,8 +279,7 @@ def problem_of(id: str, row: Any, where: str, rules: TableOptions) -> Problem:
 
 
 def _filled(template: str, row: Mapping[str, Any], where: str) -> str:
-    """Put texts and numbers of the row in place of the columns' names of ``template``. What is
-    put in is not read again."""
+    """Put texts and numbers of the row in place of the columns' names of ``template``."""
 
     def part(match: re.Match[str]) -> str:
         if match[0] in ("{{", "}}"):

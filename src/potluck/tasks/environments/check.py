@@ -1,9 +1,8 @@
 """The grade of an environment: it is played several times over before it is believed.
 
-Processes play the same scripts: a row, a seed, and turns. All must say and pay the same. A host
-begins the random numbers of Python and NumPy anew for each episode and gives each its own, so what
-draws them from there repeats. What passes may still differ where no script came: the digests behind
-an author's turns tell (``Completion.observed``).
+Processes play the same scripts: a row, a seed, and turns. All must say and pay the same. What
+passes may still differ where no script came: the digests behind an author's turns tell
+(``Completion.observed``).
 """
 
 import json
@@ -78,8 +77,6 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 class Script(NamedTuple):
-    """An episode to play."""
-
     row: Mapping[str, Any]
     seed: int
     turns: tuple[Turn, ...]
@@ -91,17 +88,14 @@ error of the call that failed."""
 
 
 def check(
-    spec: Spec,
-    limits: tuple[float, int],
-    rows: Sequence[Mapping[str, Any]] = ({},),
+    spec: Spec, limits: tuple[float, int], rows: Sequence[Mapping[str, Any]] = ({},),
     actions: Sequence[str] = (),
-) -> Checked:
+) -> Checked:  # fmt: skip
     """Play the environment with ``rows`` and ``actions``, or else those that it names, and grade
     it. ``limits`` are those of a process. Raise EnvironmentFailed if no script can be played."""
     first = Process(replace(spec, offline=False), *limits, {})
     try:
-        tools, pays, _ = first.ask("about")
-        named, is_seeded = first.ask("hints")
+        tools, pays, _, named, is_seeded = first.ask("about")
         turns = [turn_of(text) for text in actions or named] or probes(tools)
         scripts = [*_scripts(turns, rows[:MOST_ROWS])]
         begun, told = time.monotonic(), list[Playthrough]()

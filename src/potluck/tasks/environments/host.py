@@ -3,8 +3,7 @@
 A line asks, as JSON, and a line answers (``confined.py``). A key names an episode:
 
     ["about"]                        -> [tool schemas, true if it pays a reward, true if it can
-                                         reach a network]
-    ["hints"]                        -> [turns to try, false if it says that it has no seed]
+                                         reach a network, turns to try, false if it has no seed]
     ["play", key, row, seed, turns]  -> [what it says at reset, [step, ...]]
     ["replay", key, row, seed, turns]   the same, and behind it what "finish" returns
     ["act", key, turn]               -> step: [[observation, ...], done]
@@ -62,7 +61,12 @@ class Host:
         """Construct a first one, which tells what there is to call."""
         self._spec, self._factory = spec, factory
         self._free, self._live = [self._made()], dict[int, Instance]()
-        self._about = (*self._free[0].about(), has_network) if spec.described else ()
+        if not spec.described:
+            return
+        made = self._free[0].made
+        named, seeded = getattr(made, "actions", ()), getattr(made, "seeded", True) is not False
+        texts = [str(text) for text in named] if isinstance(named, list | tuple) else []
+        self._about = *self._free[0].about(), has_network, texts, seeded
 
     def _made(self) -> Instance:
         return KINDS[self._spec.kind](self._factory, self._spec.observation_bytes)
@@ -71,29 +75,21 @@ class Host:
         """Do what a line asks for; raise anything where it cannot be done."""
         if verb == "about":
             return self._about
-        if verb == "hints":
-            made = self._free[0].made
-            named = getattr(made, "actions", ())
-            texts = [str(text) for text in named] if isinstance(named, list | tuple) else []
-            return texts, getattr(made, "seeded", True) is not False
         instance = self._live.pop(key, None)
-        said: Any
+        said: Any = ()
         if verb in ("play", "replay"):
             self._free += [instance] if instance else []
             instance = self._free.pop() if self._free else self._made()
             row, seed, turns = rest
             said = instance.play(row, seed, msgspec.convert(turns, list[Turn]))
-            if verb == "replay":
-                said = *said, instance.finish()
-                self._free.append(instance)
-                return msgspec.to_builtins(said)
         elif instance is None:
             raise LookupError(f"no episode {key} is being played")
         elif verb == "act":
             said = instance.act(msgspec.convert(rest[0], Turn))
+        if verb in ("play", "act"):
+            self._live[key] = instance  # one that raised may be in any state, and is used no more
         else:
-            said = instance.finish()
+            paid = instance.finish()
             self._free.append(instance)
-            return said
-        self._live[key] = instance  # one that raised may be in any state, and is used no more
+            said = (*said, paid) if said else paid
         return msgspec.to_builtins(said)

@@ -4,20 +4,23 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from potluck.episode import EnvironmentFailed, Grade, Turn, digest_of, text_of
+from potluck.confined import Confined
+from potluck.episode import EnvironmentFailed, Grade, Step, Turn, digest_of, text_of
 from potluck.files import available_cores
 from potluck.tasks.environments.check import Checked, check
 from potluck.tasks.environments.kinds import Spec
-from potluck.tasks.environments.play import HostedPlay, ended
 from potluck.tasks.environments.process import Process, step_of
 from potluck.types import OBSERVED_BYTES, Completion, Episode, Problem
 
+Made = TypeVar("Made")
 EpisodeKey = tuple[str, str, bytes, str, int]
 """Problem and turns; where an episode does not repeat itself also what was observed between them,
 and its author's name and its place among the author's completions of the problem."""
@@ -44,15 +47,9 @@ class HostedEnvironment:
     """A class of a user, or of the package, as ``episode.Environment``."""
 
     def __init__(
-        self,
-        spec: Spec,
-        start: Callable[[str], Start],
-        *,
-        max_turns: int = 16,
-        step_s: float = 5.0,
-        limit_bytes: int = 4 * 2**30,
-        grade: Grade = "replay",
-    ) -> None:
+        self, spec: Spec, start: Callable[[str], Start], *, max_turns: int, step_s: float,
+        limit_bytes: int,
+    ) -> None:  # fmt: skip
         """Start no process yet. ``start`` of a problem's id is where it begins."""
         self._spec, self._start, self.max_turns = spec, start, max_turns
         self._step_s, self._limit_bytes = step_s, limit_bytes
@@ -62,7 +59,7 @@ class HostedEnvironment:
         self._started: list[Process] = []
         self._idle: list[Process] = []
         weakref.finalize(self, _end, self._started)
-        self._grade: Grade = grade
+        self._grade: Grade = "replay"
         self.found: Checked | None = None
         """Reason for the grade; None: nobody has looked."""
         self._replaying = self._process(REPLAY_STEPS, described=True)
@@ -102,7 +99,7 @@ class HostedEnvironment:
         """Return the schemas of its tools, and True if it pays; raise EnvironmentFailed if there is
         no such class, or it cannot be constructed."""
         with self._lock:
-            schemas, pays, _ = self._replaying.ask("about")
+            schemas, pays, *_ = self._replaying.ask("about")
         return schemas, pays
 
     @property
@@ -114,10 +111,9 @@ class HostedEnvironment:
     def question(self, problem_id: str) -> str:
         """Ask for the question of a problem; raise EnvironmentFailed where reset raises."""
         with self._lock:
-            question: str = self._said("play", self._replaying, 0, problem_id, ())[0]
-        return question
+            return str(self._said("play", self._replaying, 0, problem_id, ())[0])
 
-    def open(self, author: str = "") -> HostedPlay:
+    def open(self, author: str = "") -> "HostedPlay":
         with self._lock:
             count = min(max(available_cores(), FEWEST_PROCESSES), MOST_PROCESSES)
             here, self._idle = self._idle[:count], self._idle[count:]
@@ -126,9 +122,6 @@ class HostedEnvironment:
     def give_back(self, processes: Sequence[Process]) -> None:
         with self._lock:
             self._idle += processes
-
-    def begin(self, process: Process, key: int, problem: Problem) -> None:
-        self._asked("play", process, key, problem, ())
 
     def replay(
         self, problem: Problem, turns: Sequence[Turn], written: Completion | None = None
@@ -142,7 +135,8 @@ class HostedEnvironment:
                 if len(turns) > self.max_turns:
                     found = f"{len(turns)} turns; at most {self.max_turns}"
                     raise EnvironmentFailed(f"{problem.id}: an episode has {found}")
-                self._keep(key, self._replayed(problem, turns))
+                steps, paid = self.begin("replay", self._replaying, 0, problem, turns)
+                self._keep(key, ended([step_of(step) for step in steps], len(turns), paid))
             self._kept.move_to_end(key)
             return self._kept[key]
 
@@ -169,13 +163,11 @@ class HostedEnvironment:
         while self._kept_bytes > MOST_KEPT_BYTES and len(self._kept) > 1:
             self._kept_bytes -= _bytes_of(*self._kept.popitem(last=False))
 
-    def _replayed(self, problem: Problem, turns: Sequence[Turn]) -> Episode:
-        steps, paid = self._asked("replay", self._replaying, 0, problem, turns)
-        return ended([step_of(step) for step in steps], len(turns), paid)
-
-    def _asked(
+    def begin(
         self, verb: str, process: Process, key: int, problem: Problem, turns: Sequence[Turn]
     ) -> list[Any]:
+        """Ask for ``verb`` as ``host.py`` has it; return what follows the question. Raise
+        EnvironmentFailed where that is another one than the problem's."""
         question, *rest = self._said(verb, process, key, problem.id, turns)
         if question != problem.question:
             raise EnvironmentFailed(f"{problem.id}: reset says another thing than the first time")
@@ -184,7 +176,6 @@ class HostedEnvironment:
     def _said(
         self, verb: str, process: Process, key: int, problem_id: str, turns: Sequence[Turn]
     ) -> list[Any]:
-        """Ask for ``verb`` as ``host.py`` has it; return the whole question, and the rest."""
         start = self._start(problem_id)
         sent = dict(start.row), start.seed, msgspec.to_builtins(list(turns))
         said, *rest = process.ask(verb, key, *sent)
@@ -197,6 +188,111 @@ class HostedEnvironment:
         with self._lock:
             _end((*self._idle, self._replaying))
             self._idle = []
+
+
+@dataclass
+class Live:
+    """An episode, wherever it is."""
+
+    problem: Problem
+    index: int
+    home: Confined | None = None
+    """Process in which it is; None: in none."""
+    failed: EnvironmentFailed | None = None
+    turns: list[Turn] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+
+class HostedPlay:
+    """Episodes in some processes, each with a thread that waits for it. Where an episode's process
+    ended, it is played again, to where it was, in the next one."""
+
+    def __init__(
+        self, source: "HostedEnvironment", author: str, processes: Sequence[Process]
+    ) -> None:
+        self._source, self._author, self._processes = source, author, processes
+        self._threads = [ThreadPoolExecutor(1, "environment") for _ in processes]
+        self._live: dict[int, Live] = {}
+        self._asked: dict[int, Future[Step]] = {}
+
+    def begin(self, episode: int, problem: Problem, index: int = 0) -> None:
+        live = Live(problem, index)
+        self._soon(episode, live, lambda process: None).result()
+        self._live[episode] = live
+
+    def act(self, episode: int, turn: Turn) -> None:
+        live = self._live[episode]
+
+        def acted(process: Process) -> Step:
+            live.steps.append(step_of(process.ask("act", episode, msgspec.to_builtins(turn))))
+            live.turns.append(turn)
+            return live.steps[-1]
+
+        self._asked[episode] = self._soon(episode, live, acted)
+
+    def answered(self, wait_s: float) -> list[tuple[int, Step | EnvironmentFailed]]:
+        wait(self._asked.values(), wait_s)
+        answers: list[tuple[int, Step | EnvironmentFailed]] = []
+        for episode in [episode for episode, asked in self._asked.items() if asked.done()]:
+            try:
+                answers.append((episode, self._asked.pop(episode).result()))
+            except EnvironmentFailed as error:
+                answers.append((episode, error))
+        return answers
+
+    def finish(self, episode: int) -> Episode:
+        if asked := self._asked.pop(episode, None):
+            with suppress(EnvironmentFailed):
+                asked.result()
+        live = self._live.pop(episode)
+        paid = self._soon(episode, live, lambda process: process.ask("finish", episode)).result()
+        made = ended(live.steps, len(live.turns), paid)
+        self._source.remember(live.problem, live.turns, made, self._author, live.index)
+        return made
+
+    def close(self) -> None:
+        for thread in self._threads:
+            thread.shutdown(wait=False, cancel_futures=True)
+        for episode in [episode for episode, asked in self._asked.items() if asked.running()]:
+            self._processes[episode % len(self._processes)].kill()
+        for thread in self._threads:
+            thread.shutdown()
+        self._live.clear()
+        self._asked.clear()
+        self._source.give_back(self._processes)
+        self._processes = ()
+
+    def _soon(self, episode: int, live: Live, do: Callable[[Process], Made]) -> "Future[Made]":
+        """Have the thread of the episode's process do something where the episode is."""
+        process = self._processes[at := episode % len(self._processes)]
+
+        def done() -> Made:
+            if live.failed:
+                raise live.failed
+            try:
+                if live.home is None or live.home is not process.running:
+                    self._play_again(process, episode, live)
+                return do(process)
+            except EnvironmentFailed as error:
+                live.failed = error
+                raise
+
+        return self._threads[at].submit(done)
+
+    def _play_again(self, process: Process, episode: int, live: Live) -> None:
+        self._source.begin("play", process, episode, live.problem, ())
+        turns = msgspec.to_builtins(live.turns)  # one by one: each has its own time
+        if [step_of(process.ask("act", episode, turn)) for turn in turns] != live.steps:
+            raise EnvironmentFailed(f"{live.problem.id} went on otherwise when it was played again")
+        live.home = process.running
+
+
+def ended(steps: Sequence[Step], turns: int, paid: tuple[float, int, int]) -> Episode:
+    """Make the episode of its steps and of what ``host.py`` says to "finish"."""
+    reward, calls, errors = paid
+    # What was done before the last turn was not ended by it.
+    done = bool(steps) and steps[-1].done and len(steps) == turns
+    return Episode(tuple(step.observations for step in steps), done, reward, calls, errors)
 
 
 def _bytes_of(key: EpisodeKey, episode: Episode) -> int:

@@ -7,14 +7,12 @@ environment  what TRL's ``environment_factory`` makes, unchanged: ``reset(**row)
              one. A turn without a call ends the episode.
 
 Source: TRL 1.16, GRPOTrainer. **Deviations**: ``reset`` gets a ``seed`` beside the row, and only
-what it names, if it does not take all; a result is text, and cut; random numbers of Python and
-NumPy begin anew at ``reset``, for each instance its own. What a game raises in ``step`` is what it
-says, as with a tool.
+what it names, if it does not take all; a result is text, and cut; random numbers begin anew at
+``reset``. What a game raises in ``step`` is what it says, as with a tool.
 """
 
 import asyncio
 import inspect
-import math
 import random
 import reprlib
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -24,7 +22,7 @@ import msgspec
 import numpy as np
 
 from potluck.episode import ToolCall, Turn
-from potluck.tasks.base import TaskError
+from potluck.tasks.base import TaskError, number_of
 from potluck.template import tool_schemas
 from potluck.types import Observation
 
@@ -111,7 +109,7 @@ class Instance:
         """End the episode; return its reward, tool calls and errors. Raise TaskError for a reward
         that is no finite number."""
         self._take_over()
-        return _number(self.settled(self.paid())), self.calls, self.errors
+        return number_of(self.settled(self.paid())), self.calls, self.errors
 
     def _take_over(self) -> None:
         if (last := Instance.acting) is self:
@@ -155,7 +153,7 @@ class GameInstance(Instance):
         if not (isinstance(returned, tuple | list) and len(returned) == 3):
             found = reprlib.repr(returned)
             raise TaskError(f"step returned {found}; expected (text, reward, done)")
-        self.reward += _number(returned[1])
+        self.reward += number_of(returned[1])
         return [("", str(returned[0]))], bool(returned[2])
 
 
@@ -226,12 +224,3 @@ def _text(result: Any) -> str:
         if all(isinstance(text, str) for text in texts):
             return "".join(map(str, texts))
     return str(result)
-
-
-def _number(reward: Any) -> float:
-    try:
-        if not isinstance(reward, str | bytes) and math.isfinite(number := float(reward)):
-            return number
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise TaskError(f"a reward is {repr(reward)[:60]}; expected a finite number")

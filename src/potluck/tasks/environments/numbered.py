@@ -7,8 +7,7 @@ from typing import Any, get_args
 
 from potluck.fields import Count
 from potluck.tasks.base import HeldTask, Split, TaskError
-from potluck.tasks.environments.options import PlayOptions
-from potluck.tasks.environments.task import EnvironmentTask
+from potluck.tasks.environments.task import EnvironmentTask, PlayOptions
 from potluck.types import Completion, Problem
 
 
@@ -25,8 +24,7 @@ class NumberedOptions(PlayOptions, frozen=True, kw_only=True):
     """System prompt of all problems."""
 
     def columns(self, split: Split) -> Mapping[str, Any] | None:
-        """Return what ``reset`` gets in this split beside ``number``, which no other problem has,
-        and ``seed``; None: there is no such split."""
+        """Return what ``reset`` gets beside ``number`` and ``seed``; None: no such split."""
         raise NotImplementedError
 
     def make(self) -> EnvironmentTask:
@@ -58,10 +56,9 @@ class GameOptions(NumberedOptions, frozen=True, kw_only=True, tag_field="name", 
 
 
 class Numbered(HeldTask):
-    """Problems that are a number each; an environment makes up the rest."""
+    """Problems that are a number each, from 0 over all splits; an environment makes up the rest."""
 
     def __init__(self, options: NumberedOptions) -> None:
-        """Count the problems of each part, from 0 over all parts; each has the part's columns."""
         self._rows, columns_of = dict[str, Mapping[str, Any]](), []
         ids: dict[Split, list[str]] = {}
         for split in sorted(get_args(Split), reverse=True):
@@ -69,10 +66,8 @@ class Numbered(HeldTask):
                 continue
             size = options.problems if split == "train" else options.validation_problems
             ids[split] = [f"{options.name}/{split}/{i}" for i in range(size)]
-            self._rows |= {
-                id: {"number": number, **columns}
-                for number, id in enumerate(ids[split], start=len(self._rows))
-            }
+            numbered = enumerate(ids[split], start=len(self._rows))
+            self._rows |= {id: {"number": number, **columns} for number, id in numbered}
             columns_of.append((split, size, dict(columns)))
         asked = options.question, "", options.system_prompt
         problems = [Problem(id, *asked) for id in self._rows]

@@ -1,5 +1,4 @@
-"""A process of an environment, as this side sees it: it is started when it is asked, and again
-after it ended."""
+"""A process of an environment, which is started when it is asked, and again after it ended."""
 
 import json
 from collections.abc import Mapping
@@ -52,13 +51,8 @@ class Process:
     def _started(self) -> Confined:
         if (running := self.running) is None:
             words = msgspec.json.encode(self.spec).decode()
-            running = self._running = Confined(
-                "potluck.tasks.environments.host",
-                self._limit_s,
-                self._limit_bytes,
-                words,
-                variables=self._variables,
-            )
+            host, limits = "potluck.tasks.environments.host", (self._limit_s, self._limit_bytes)
+            running = self._running = Confined(host, *limits, words, variables=self._variables)
             if running.state != "ready":
                 self.end()
                 limit = f"{self._limit_bytes / 2**30:g} GiB"

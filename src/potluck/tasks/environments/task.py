@@ -1,36 +1,63 @@
 """A task whose answers are episodes: another task's problems, or numbers, and an environment."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from potluck.episode import EnvironmentFailed, turns_in
+from potluck.fields import Positive
 from potluck.files import derived_seed
-from potluck.tasks.base import DerivedTask, Graded, Task, TaskError
+from potluck.tasks.base import Attempts, DerivedTask, Graded, Task, TaskError, TaskOptions
 from potluck.tasks.environments.hosted import HostedEnvironment, Start
-from potluck.tasks.environments.kinds import EnvironmentKind, Spec
-from potluck.tasks.environments.options import PlayOptions
-from potluck.types import OUT_OF_ROOM, Completion, Episode, Problem
+from potluck.tasks.environments.kinds import KINDS, EnvironmentKind, Spec
+from potluck.types import OUT_OF_ROOM, Problem
 
 RowOf = Callable[[str], Mapping[str, Any]]
 
 
-class EnvironmentTask(DerivedTask):
-    """Another task's problems, each the start of an episode.
+class PlayOptions(TaskOptions, frozen=True, kw_only=True):
+    """Limits of episodes. A task without an environment has none."""
 
-    A question has behind it what the environment says at ``reset``. It pays the reward; one that
-    has none leaves that to the other task, which reads the last turn alone.
-    """
+    max_turns: Annotated[int, Meta(ge=1, le=4096)] = 16
+    """Turns of an episode, at most."""
+    observation_bytes: Annotated[int, Meta(ge=64)] = 4096
+    """Bytes of each text of an environment; the rest is cut off, with a mark."""
+    step_s: Positive = 5.0
+    """Seconds that a reset or a step may compute, or four times as many on the clock. An episode
+    of another node, played again, may take twice as long in all."""
+    memory_gib: Positive = 4.0
+    """Memory (address space) of a process in which environments run."""
+    seed: int = 0
+    """Seed of an environment: with the problem's id it decides what ``reset`` gets as ``seed``."""
+
+    @property
+    def code(self) -> Mapping[str, str]:
+        return {key: name for key in KINDS if (name := getattr(self, key, ""))}
+
+    def play(self) -> tuple[EnvironmentKind, str] | None:
+        """Return the kind and the place of the class, if any; raise TaskError for two."""
+        found = [(kind, self.code[kind]) for kind in KINDS if kind in self.code]
+        if len(found) > 1:
+            said = " and ".join(f"task.{key} is {name!r}" for key, name in found)
+            raise TaskError(f"{said}; name one of them")
+        return found[0] if found else None
+
+
+class EnvironmentTask(DerivedTask):
+    """Another task's problems, each the start of an episode: the question has behind it what the
+    environment says at ``reset``. Where that pays nothing the other task grades the last turn."""
 
     environment: HostedEnvironment
 
     def __init__(
         self, task: Task, limits: PlayOptions, kind: EnvironmentKind, name: str, *, row: RowOf
     ) -> None:
-        """Start a process to see what tools there are, and whether it pays. ``row`` of a problem's
-        id is what ``reset`` gets. Raise TaskError where there is no such class."""
+        """Start a process to see what tools there are, and whether it pays. ``row`` of an id is
+        what ``reset`` gets. Raise TaskError where there is no such class."""
         place, _, attribute = name.rpartition(":")
         is_file = place.endswith(".py")
         here = f"{Path(place).expanduser().absolute()}:{attribute}" if is_file else name
@@ -73,16 +100,11 @@ class EnvironmentTask(DerivedTask):
             self._asked[id] = replace(problem, question=question, tools=self._tools)
         return self._asked[id]
 
-    def graded(
-        self,
-        problems: Sequence[Problem],
-        completions: Sequence[Completion],
-        texts: Sequence[str],
-        episodes: Sequence[Episode | None],
-    ) -> Graded:
+    def graded(self, answers: Attempts) -> Graded:
         """Pay what an environment of this node paid, and at most 0 where room ran out. Raise
         TaskError for a completion without its episode."""
         paid, last = list[float](), list[str]()
+        problems, completions, _, episodes = answers
         for completion, episode in zip(completions, episodes, strict=True):
             if not (turns := turns_in(completion.text or "")) or episode is None:
                 raise TaskError(

@@ -16,15 +16,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from potluck.tasks.arithmetic import (
-    SPLIT_SIZES,
-    Arithmetic,
-    draw_chain,
-    require_another,
-)
+from potluck.tasks.arithmetic import SPLIT_SIZES, Arithmetic, draw_chain, require_another
 from potluck.tasks.base import binary_rewards
-from potluck.tasks.environments.options import PlayOptions
-from potluck.tasks.environments.task import EnvironmentTask
+from potluck.tasks.environments.task import EnvironmentTask, PlayOptions
 from potluck.types import Completion, Problem
 
 
@@ -44,7 +38,7 @@ class CalculatorOptions(PlayOptions, frozen=True, kw_only=True, tag_field="name"
 
 
 class Calculator:
-    """An environment as TRL's ``environment_factory`` has it: its methods are tools."""
+    """An environment of TRL's kind: its methods are tools."""
 
     seeded = False
 

@@ -4,8 +4,7 @@
     model      e
     it says    11nw>           from 11 one can go north or west
 
-A player sees where it stands, and what it can do there: one letter is a move. Walls are seen
-beside a cell alone, and what was done before is not said again. There are two kinds of mazes:
+One letter is a move. Walls are seen beside a cell alone. There are two kinds of mazes:
 
     keys       the exit opens for those that took the key: "k", where it lies
     portals    the exit is walled off, and "o", in the portal, leads to the other side
@@ -67,11 +66,8 @@ class MazeOptions(NumberedOptions, frozen=True, kw_only=True, tag_field="name", 
                 "one of them has to be another out of distribution"
             )
         if split == "out-of-distribution":
-            return {
-                "kind": self.other_kind,
-                "size": self.other_size,
-                "held_out": self.other_size == self.size,
-            }
+            held_out = self.other_size == self.size
+            return {"kind": self.other_kind, "size": self.other_size, "held_out": held_out}
         return {"kind": self.kind, "size": self.size, "held_out": split == "validation"}
 
 
@@ -106,9 +102,8 @@ class Layout:
 
     def options(self, state: Standing) -> dict[str, Standing]:
         """List the moves that change something, and where each leads."""
-        options = {
-            letter: Standing(to, state.has_key) for letter, to in self.ways[state.cell].items()
-        }
+        ways = self.ways[state.cell].items()
+        options = {letter: Standing(to, state.has_key) for letter, to in ways}
         if self.kind == "keys" and state == (self.thing, False):
             options["k"] = Standing(state.cell, True)
         if self.kind == "portals" and state.cell in (self.thing, self.far_portal):
@@ -156,9 +151,8 @@ class Maze:
 
 @lru_cache(maxsize=256)  # a group begins many times in one maze, and reads it as often
 def drawn(kind: MazeKind, size: int, held_out: bool, number: int) -> tuple[Layout, int, str]:
-    """Draw the maze of this number, whose shortest way has ``size`` to 2 ``size`` moves; with the
-    turns that one has, and what it says first. No maze that is held out begins like one that is
-    not."""
+    """Draw the maze of this number; return also the turns that one has, and what it says first. No
+    maze that is held out begins like one that is not."""
     generator = random.Random(f"maze/{kind}/{size}/{held_out}/{number}")
     one = KINDS[number % 2] if kind == "any" else kind
     while True:

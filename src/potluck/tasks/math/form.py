@@ -4,9 +4,8 @@ r"""The reading of an answer in mathematics: from what a person writes to its fo
     ->  Answer("(]", (one "\frac { 1 } { 2 }", one "3"))
 
 A leaf is written in one spelling, so that equal leaves are mostly equal strings. Nothing is
-evaluated. What is too long, too deep or written in an alphabet or in commands that no answer
-needs is refused, so towers of powers, factorials, sums, integrals and prose never come to a
-computer algebra system. Standard library only: the worker process reads with it too.
+evaluated. What is too long, too deep or in signs that no answer needs is refused, so towers of
+powers, sums and prose never come to computer algebra. Standard library only, as in the worker.
 """
 
 import re
@@ -64,9 +63,8 @@ class Answer:
 
 
 def tokens_of(text: str) -> list[str]:
-    r"""Split a bare text into tokens; ``*`` and ``\times`` are ``\cdot``.
-
-    Raise Unreadable where anything else is there, too much of it, or brackets do not close.
+    r"""Split a bare text into tokens; ``*`` and ``\times`` are ``\cdot``. Raise Unreadable where
+    anything else is there, too much of it, or brackets do not close.
 
     >>> tokens_of("2sqrt(13) * ab")
     ['2', '\\sqrt', '(', '13', ')', '\\cdot', 'a', 'b']

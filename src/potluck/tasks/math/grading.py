@@ -50,12 +50,9 @@ LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])|\\(?:[a-z]+)")
 
 
 def same_answer(gold: str, answer: str, *, question: str = "", equal: Equal) -> bool:
-    """Tell whether ``answer``, which may say anything, is the ``gold`` one.
-
-    Linear in the answer's length but for ``equal``; raises nothing that it does not. Where the
-    gold cannot be read only its own text is right. ``answer`` is what stands between the tags;
-    ``question``, which both answer, may ask for degrees, percent or dollars.
-    """
+    """Tell whether ``answer``, which may say anything, is the ``gold`` one; where that cannot be
+    read only its own text is right. Linear in the answer's length but for ``equal``; raises nothing
+    that it does not. The ``question`` may ask for degrees, percent or dollars."""
     if answer.strip() == gold.strip():
         return True
     try:

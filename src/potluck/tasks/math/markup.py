@@ -63,9 +63,8 @@ class Unreadable(Exception):
 
 
 def strip_markup(text: str) -> str:
-    r"""Strip ``text`` of its box, math delimiters and marks of spacing.
-
-    Raise Unreadable where it is too long, empty, or in characters that no answer needs.
+    r"""Strip ``text`` of its box, math delimiters and marks of spacing. Raise Unreadable where it
+    is too long, empty, or in characters that no answer needs.
 
     >>> strip_markup(r"$\boxed{ \dfrac{1}{2} }$.")
     '\\frac{1}{2}'

@@ -103,11 +103,8 @@ class Workers:
         """Processes that wait for an answer to judge."""
 
     def judge(self, asks: Sequence[Ask]) -> list[bool]:
-        """Tell ``same_answer`` of each; False too where that takes too much time or memory.
-
-        Ctrl-C is heard when the answers that are being judged are done: after a second or so.
-        Raise TaskError where no process can be started.
-        """
+        """Tell ``same_answer`` of each; False too where that takes too much time or memory. Raise
+        TaskError where no process can be started."""
         with self._lock, ThreadPoolExecutor(self._count) as threads:
             return list(threads.map(self._judge, asks))
 
@@ -177,11 +174,8 @@ def _verdict(ask: Ask, equal: Equal, plain: Equal) -> bool:
 
 
 def plain_verdict(gold: str, answer: str) -> bool:
-    """Ask math-verify with its own settings, both texts being LaTeX in a box.
-
-    **Deviation** from its defaults: plain expressions, which it would run as Python, are not
-    looked for; in a box they are read as LaTeX.
-    """
+    """Ask math-verify with its own settings. **Deviation** from them: plain expressions, which it
+    would run as Python, are not looked for; in a box they are read as LaTeX."""
     import math_verify
 
     def parsed(text: str) -> list[object]:
