@@ -103,7 +103,7 @@ def blocks_of(data):
 
 def header_of(start, head):
     """The header of a sound message, by its version."""
-    return HEADERS[start[4]].read(head)
+    return msgspec.msgpack.decode(head, type=HEADERS[start[4]])
 
 
 def parts_of(data):

@@ -347,7 +347,7 @@ def launch(folder):
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         max_restarts=0,
-        start_method="forkserver",
+        start_method="fork",
         shutdown_timeout=5,
     )
     elastic_launch(config, main)(folder)

@@ -116,16 +116,20 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@contextmanager
 def stand_in_chat(kind=StandInChat):
-    server = kind()
+    return serving(kind())
+
+
+@contextmanager
+def serving(server):
+    """Have it answer, in a thread, until the end of the block."""
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         yield server
     finally:
-        if server.stalls:
-            server.stalls.set()
+        if stalls := getattr(server, "stalls", None):
+            stalls.set()
         server.shutdown()
         thread.join()
         server.server_close()

@@ -17,10 +17,12 @@ import hashlib
 import json
 import re
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import yaml
+
+from stand_in_chat import serving
 
 OID = "0" * 40
 
@@ -157,14 +159,5 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@contextmanager
 def stand_in_hub():
-    server = StandInHub()
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    return serving(StandInHub())

@@ -20,12 +20,13 @@ pass over the whole text for each token. What a server can do wrong is set as da
 import json
 import threading
 import time
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import torch
 from transformers import AutoModelForCausalLM
+
+from stand_in_chat import serving
 
 
 class Refused(Exception):
@@ -226,16 +227,5 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@contextmanager
 def stand_in(folder, **options):
-    server = StandIn(folder, **options)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield server
-    finally:
-        if server.stalls:
-            server.stalls.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    return serving(StandIn(folder, **options))

@@ -7,6 +7,7 @@ its clients, so that a run can be killed and resumed.
 import copy
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
 from types import SimpleNamespace
 
@@ -49,6 +50,10 @@ class FakeTinker:
         """The same, of what it read."""
         self.over = Event()
         """Set at a test's end, so that what hangs goes on."""
+        self.closed, self.clients, self.now, self.hangs = 0, [], 0.0, False
+        self.lib = SimpleNamespace(
+            retry_handler=SimpleNamespace(RetryConfig=lambda **given: SimpleNamespace(**given))
+        )
         self.types = SimpleNamespace(
             Datum=Datum,
             ModelInput=SimpleNamespace(from_ints=list),
@@ -61,23 +66,37 @@ class FakeTinker:
         self.calls.append(what)
         if fault := self.faults.get(what):
             if fault == "hang":
-                self.over.wait()
+                self.hang()
             else:
                 raise fault
         return self.calls.count(what)
 
+    def hang(self):
+        self.hangs = True
+        self.over.wait()
+
+    def clock(self):
+        """A clock that stands still until something hangs, so that no test waits or is too slow."""
+        self.now += 1000.0 * self.hangs
+        return self.now
+
     def bill(self, kind, tokens):
         self.usd += PRICES[kind] * tokens / 1e6
 
-    def ServiceClient(self, *, base_url, api_key):
+    def ServiceClient(self, *, base_url, api_key, http_client):
         self.keys.append(api_key)
+        self.clients.append(http_client)
         self.called("connect")
         return Service(self)
 
 
+def close(server):
+    server.closed += 1
+
+
 class Service:
     def __init__(self, server):
-        self.server = server
+        self.server, self.holder = server, SimpleNamespace(close=partial(close, server))
 
     def get_server_capabilities(self):
         self.server.called("capabilities")
@@ -110,7 +129,7 @@ class Training:
     def logp(self, datum):
         ids = np.array([*datum.model_input, datum.loss_fn_inputs["target_tokens"][-1]], np.int32)
         if ids.max() >= self.policy.network.config.vocab_size:
-            self.server.over.wait()  # as a real one: its client goes on asking
+            self.server.hang()  # as a real one: its client goes on asking
         return self.policy.logp([ids[:1]], [ids[1:]], temperature=1.0)[0]
 
     def forward(self, data, loss):
@@ -157,8 +176,9 @@ class Training:
         self.version += 1
         return done(SimpleNamespace(metrics={"skyrl.ai/grad_norm": norm.item()}))
 
-    def save_state(self, name):
+    def save_state(self, name, ttl_seconds=None):
         self.server.called("save_state")
+        assert (ttl_seconds is not None) == (name == "probe"), "what is resumed from is kept"
         path = f"tinker://run-{self.number}/weights/{name}"
         state = self.policy.network.state_dict(), self.optimizer.state_dict()
         self.server.states[path] = copy.deepcopy(state)
@@ -167,7 +187,7 @@ class Training:
     def load_state_with_optimizer(self, path):
         self.server.called("load_state")
         if path not in self.server.states:
-            raise ValueError(f"NotFoundError: no checkpoint {path}")
+            raise type("NotFoundError", (Exception,), {"status_code": 404})(f"no checkpoint {path}")
         weights, moments = copy.deepcopy(self.server.states[path])
         self.policy.network.load_state_dict(weights)
         self.optimizer.load_state_dict(moments)
@@ -178,8 +198,9 @@ class Training:
         self.server.called("save_weights")
         return done(SimpleNamespace(path=f"tinker://run-{self.number}/{name}"))
 
-    def save_weights_and_get_sampling_client(self):
+    def save_weights_and_get_sampling_client(self, retry_config):
         self.server.called("publish")
+        assert retry_config.enable_retry_logic is False, "what is repeated is billed again"
         return Sampling(self)
 
 

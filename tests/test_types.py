@@ -6,7 +6,6 @@ import pytest
 
 from nouns import completion
 from potluck.config import ConfigError
-from potluck.demo.run import DemoError
 from potluck.exchange import ExchangeError, WireError
 from potluck.model import ModelError
 from potluck.reports.runs import RunReadError
@@ -101,7 +100,7 @@ def test_a_node_may_be_called():
 
 def test_every_error_is_a_potluck_error_so_a_user_reads_one_line():
     """``cli.main`` turns a PotluckError into a line; anything else is a traceback."""
-    for error in (ConfigError, DemoError, ModelError, RolloutError, RunFolderError, RunReadError):
+    for error in (ConfigError, ModelError, RolloutError, RunFolderError, RunReadError):
         assert issubclass(error, PotluckError)
     for error in (TaskError, NonFiniteError, ExchangeError, WireError):
         assert issubclass(error, PotluckError)

@@ -32,14 +32,12 @@ class FrozenLake(Game):
     actions = ("[up]", "[down]", "[left]", "[right]")
 
 
-class Sokoban(Game):
+class Sokoban(FrozenLake):
     name = "Sokoban-v0"
-    actions = ("[up]", "[down]", "[left]", "[right]")
 
 
-class Game2048(Game):
+class Game2048(FrozenLake):
     name = "2048-v0"
-    actions = ("[up]", "[down]", "[left]", "[right]")
 
 
 class Minesweeper(Game):

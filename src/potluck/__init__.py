@@ -13,16 +13,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from potluck.config import ConfigError, RunConfig, as_tree, from_tree, load
-from potluck.types import Completion, Group, PotluckError, Problem
-from potluck.version import __version__
-
 if TYPE_CHECKING:
     from potluck.builder.plan import plan_cost
+    from potluck.config import ConfigError, RunConfig, as_tree, from_tree, load
     from potluck.launch.in_process import BackgroundRun, join, run
     from potluck.launch.rounds import RunResult
     from potluck.show.notebook import read_run
     from potluck.show.terminal.comparison import Comparison, compare
+    from potluck.types import Completion, Group, PotluckError, Problem
+    from potluck.version import __version__
 
 __all__ = [
     "STARTING_RECIPE",
@@ -49,11 +48,22 @@ __all__ = [
 STARTING_RECIPE = Path(__file__).parent / "recipe.toml"
 """The recipe that ``potluck new`` writes and the demo runs."""
 
-# Torch and transformers take seconds to import: a process that only reads a recipe is spared.
-LAZY = dict.fromkeys(("BackgroundRun", "join", "run"), "potluck.launch.in_process")
-LAZY |= {"RunResult": "potluck.launch.rounds", "plan_cost": "potluck.builder.plan"}
-LAZY |= {"read_run": "potluck.show.notebook"}
-LAZY |= dict.fromkeys(("Comparison", "compare"), "potluck.show.terminal.comparison")
+# Torch takes seconds to import: a process that reads a recipe is spared, and a process for a
+# stranger's code, which reads none, half a second more.
+LAZY = {
+    name: f"potluck.{module}"
+    for module, names in {
+        "builder.plan": ["plan_cost"],
+        "config": ["ConfigError", "RunConfig", "as_tree", "from_tree", "load"],
+        "launch.in_process": ["BackgroundRun", "join", "run"],
+        "launch.rounds": ["RunResult"],
+        "show.notebook": ["read_run"],
+        "show.terminal.comparison": ["Comparison", "compare"],
+        "types": ["Completion", "Group", "PotluckError", "Problem"],
+        "version": ["__version__"],
+    }.items()
+    for name in names
+}
 """Modules of the names that are imported at their first use."""
 
 

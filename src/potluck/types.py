@@ -53,7 +53,7 @@ def is_right(reward: float) -> bool:
 
 class PotluckError(Exception):
     """Base of all errors that a user can mend; the message says how. Each room derives its own:
-    ConfigError, TaskError, ModelError, RolloutError, ExchangeError, TrackerError and others."""
+    ConfigError, TaskError, ModelError, RolloutError, ExchangeError and others."""
 
 
 class RunFolderError(PotluckError):

@@ -10,7 +10,8 @@ from potluck.builder.exchange import LOCAL_SWARM, agreements_of, open_exchange
 from potluck.builder.task import make_task
 from potluck.config import ConfigError, as_tree, from_tree
 from potluck.exchange import Key
-from potluck.exchange.keys.keys import IdentityError, roster_text
+from potluck.exchange.base import ExchangeError
+from potluck.exchange.keys.keys import roster_text
 from potluck.model import LanguageModel
 from potluck.node.storage.resume import require_node_folder
 from potluck.types import RunFolderError, Sampling
@@ -127,7 +128,7 @@ def test_a_key_is_made_in_the_runs_folder_or_where_the_recipe_says(recipe, opene
     assert made == opened(recipe(), tmp_path)["key"].public
     assert made == Key.load(tmp_path / LOCAL_SWARM / "north.key").public
     own = tmp_path / "mine.key"
-    with pytest.raises(IdentityError, match=r"mine\.key"):  # a slip, and no wish for a new one
+    with pytest.raises(ExchangeError, match=r"mine\.key"):  # a slip, and no wish for a new one
         opened(recipe(f"swarm.key={own}"), tmp_path)
     Key.new().write(own)
     assert opened(recipe(f"swarm.key={own}"), tmp_path)["key"].public not in (made, None)
@@ -146,12 +147,12 @@ def test_a_roster_binds_names_to_keys(recipe, opened, tmp_path):
     config = recipe(f"swarm.roster={roster}", f"swarm.key={tmp_path / 'mine.key'}")
     known = opened(config, tmp_path)["known_keys"]
     assert known.public_key("south", theirs.public) == theirs.public
-    with pytest.raises(IdentityError, match=r"has another key for 'north' than .*put `north = "):
+    with pytest.raises(ExchangeError, match=r"has another key for 'north' than .*put `north = "):
         opened(recipe(f"swarm.roster={roster}"), tmp_path)
     swapped = bind(tmp_path, north=theirs, south=mine)
     own = f"swarm.key={tmp_path / 'mine.key'}"
     with pytest.raises(
-        IdentityError, match=r"mine.key holds the key of 'south', not of 'north'; na"
+        ExchangeError, match=r"mine.key holds the key of 'south', not of 'north'; na"
     ):
         opened(recipe(f"swarm.roster={swapped}", own), tmp_path)
     with pytest.raises(ConfigError, match=r"\[node.south\] is a member, but .* has no key for it"):

@@ -30,13 +30,13 @@ from potluck.config.run import AnyEngine
 from potluck.fields import Amount
 from potluck.objective.methods import METHODS, ObjectiveConfig, method_of
 from potluck.rollout.options import HFOptions, VllmOptions
-from potluck.tasks import TASKS
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
 from potluck.tasks.benchmarks import Gsm8kOptions, Math500Options
 from potluck.tasks.environments.numbered import GameOptions
 from potluck.tasks.games.calculator import CalculatorOptions
 from potluck.tasks.games.maze import MazeOptions
 from potluck.tasks.gym import ReasoningGymOptions
+from potluck.tasks.named import TASKS
 from potluck.tasks.rewards import RewardOptions
 from potluck.tasks.table import HubOptions, JsonlOptions
 

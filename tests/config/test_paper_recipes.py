@@ -126,7 +126,7 @@ def test_the_size_recipe_runs_with_small_models_of_the_same_architecture(
     config = load(
         "size",
         *(sets_named_in("size") if method == "lws" else []),
-        *("rounds=2", "threads=1", "problems_per_round=4", "group_size=4"),
+        *("rounds=1", "threads=1", "problems_per_round=4", "group_size=4"),
         "objective.habit_test=false",  # of so few answers it may silence all
         *(f"task.path={gsm8k_path}", f"out_of_distribution.path={math500_path}"),
         "task.reward=hash",
@@ -139,12 +139,12 @@ def test_the_size_recipe_runs_with_small_models_of_the_same_architecture(
     for name, other in (("small", "large"), ("large", "small")):
         folder = tmp_path / "run" / name
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        assert [line["round"] for line in lines] == [0, 1]
+        assert [line["round"] for line in lines] == [0]
         for line in lines:
             assert line["rows_trained"] > 0
             assert line["sources"][other]["rows_trained"] > 0
         before = AutoModelForCausalLM.from_pretrained(gsm8k_models / f"qwen-{name}")
-        after = AutoModelForCausalLM.from_pretrained(checkpoint.checkpoint_folder(folder, 2))
+        after = AutoModelForCausalLM.from_pretrained(checkpoint.checkpoint_folder(folder, 1))
         assert not all(map(_equal, before.parameters(), after.parameters()))
 
 

@@ -11,7 +11,8 @@ from potluck.config.run import AnyEngine
 from potluck.model.loading import locate
 from potluck.rollout.options import EngineOptions, HFOptions, TextOptions, VllmOptions
 from potluck.rollout.settings import EngineSettings
-from potluck.tasks import TASKS, TaskOptions
+from potluck.tasks import TaskOptions
+from potluck.tasks.named import TASKS
 
 ENGINES = {str(options.__struct_config__.tag): options for options in get_args(AnyEngine)}
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
@@ -48,7 +49,7 @@ def test_a_tolerance_is_that_of_the_engine():
 
 def test_a_server_takes_no_memory_of_the_nodes_device_and_is_named_as_not_asked():
     assert VLLM.bytes_needed(None) == 0
-    assert VLLM.note == "writes through http://x as 'x': not asked yet"
+    assert VLLM.note == "writes through http://x: not asked yet"
     assert HFOptions().note == ""
 
 

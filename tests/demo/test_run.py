@@ -13,9 +13,10 @@ from demo.results import result
 from potluck.builder.memory import own_completions
 from potluck.cli.training import app
 from potluck.config.control import controls_of
-from potluck.demo.run import DemoError, _write_report, cells, demo, summarise
+from potluck.demo.run import _write_report, cells, demo, summarise
 from potluck.objective.methods import method_of
 from potluck.reports.answers import answers
+from potluck.types import PotluckError
 from show.terminal.run_folders import HOSTILE, STEERS
 from show.web.run_files import append, completion, make_run
 
@@ -65,7 +66,7 @@ def test_the_command_takes_a_first_seed_and_a_number_of_seeds(monkeypatch, given
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(DemoError, match="exists; name another folder with --out"):
+    with pytest.raises(PotluckError, match="exists; name another folder with --out"):
         demo(tmp_path, rounds=1, seeds=range(1), console=console())
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
 

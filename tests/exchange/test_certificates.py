@@ -8,8 +8,8 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from potluck.exchange.base import ExchangeError
 from potluck.exchange.keys.certificates import (
-    CertificateError,
     certificate_files,
     check_certificate,
     write_certificates,
@@ -21,7 +21,7 @@ def certificate(path):
 
 
 def refused(call, *args):
-    with pytest.raises(CertificateError) as caught:
+    with pytest.raises(ExchangeError) as caught:
         call(*args)
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -83,20 +83,18 @@ def test_a_nodes_files_are_never_written_over_and_nothing_else_is_either(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "names, hosts, days, hint",
+    "names, hosts, hint",
     [
-        (["North"], ["localhost"], 1, "'North' cannot be a node's name"),
-        (["ca"], ["localhost"], 1, "not 'ca'"),
-        (["a", "a"], ["localhost"], 1, "comes twice"),
-        (["a"], ["localhost:7447"], 1, "'localhost:7447' is no host"),
-        (["a"], ["bücher.example"], 1, "is no host"),
-        (["a"], [""], 1, "'' is no host"),
-        (["a"], ["localhost"], 0, "expected 1 to 3650"),
-        (["a"], ["localhost"], 10**7, "expected 1 to 3650"),
+        (["North"], ["localhost"], "'North' cannot be a node's name"),
+        (["ca"], ["localhost"], "not 'ca'"),
+        (["a", "a"], ["localhost"], "comes twice"),
+        (["a"], ["localhost:7447"], "'localhost:7447' is no host"),
+        (["a"], ["bücher.example"], "is no host"),
+        (["a"], [""], "'' is no host"),
     ],
 )
-def test_what_cannot_be_certified_is_refused(tmp_path, names, hosts, days, hint):
-    assert hint in refused(write_certificates, tmp_path, names, hosts, days)
+def test_what_cannot_be_certified_is_refused(tmp_path, names, hosts, hint):
+    assert hint in refused(write_certificates, tmp_path, names, hosts)
     assert not list(tmp_path.iterdir())
 
 

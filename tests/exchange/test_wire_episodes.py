@@ -63,7 +63,7 @@ def column(*numbers):
 def framed(*written, **changes):
     """A message whose header says something else."""
     start, blocks = blocks_of(encode(terms().message(3, written), codec="raw"))
-    header = EpisodeHeader.read(blocks[0])
+    header = msgspec.msgpack.decode(blocks[0], type=EpisodeHeader)
     head = msgspec.msgpack.encode(msgspec.structs.replace(header, **changes))
     return assembled(start, [head, *blocks[1:]])
 

@@ -432,7 +432,7 @@ def test_a_batch_that_others_would_refuse_for_its_size_is_not_sent(place):
 
 @pytest.mark.parametrize(
     "what",
-    ["protocol.beliefs.Beliefs.hear", "fetcher.decode"],
+    ["protocol.beliefs.Beliefs.hear", "process.decode"],
     ids=["hearing", "fetching"],
 )
 def test_a_thread_that_fails_is_an_error_of_the_next_collect_and_no_silence(

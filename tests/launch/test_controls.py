@@ -1,16 +1,20 @@
 """A run's controls: stopped and killed on the way, gone on with, and told of in every place."""
 
 import io
+import os
 
 import pytest
 from rich.console import Console
 
 import tiny
+from forked import FORKING
 from launch.runs import lines, numbers
 from potluck.config import load
+from potluck.launch import children
 from potluck.launch.in_process import run
-from potluck.launch.side_by_side import SideBySideError, WholeRun, run_controls
+from potluck.launch.side_by_side import WholeRun, run_controls
 from potluck.reports.answers import answers, told
+from potluck.types import PotluckError
 
 PAYS = """
 import os, signal
@@ -27,7 +31,7 @@ def pays(completions, **columns):
         os.kill(os.getpid(), signal.SIGKILL)
     if calls == 2 and os.environ.get("HITS") == "stop":
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        os.kill(os.getppid(), signal.SIGINT)
+        os.kill(int(os.environ["STARTER"]), signal.SIGINT)
         signal.sigwait([signal.SIGINT])  # which the starter hands on
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         os.kill(os.getpid(), signal.SIGINT)
@@ -49,13 +53,15 @@ def test_a_control_that_is_killed_or_stopped_is_gone_on_with_to_the_bit(tmp_path
         console = Console(file=io.StringIO())
         return run_controls(config, place, console, options=["--trust-code"])
 
+    monkeypatch.setattr(children, "subprocess", FORKING)
+    monkeypatch.setenv("STARTER", str(os.getpid()))
     for name in ("whole", "broken"):
         run(config, tmp_path / name, trust_code=True)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert controlled(whole)
     control = broken / "control.own-part"
     monkeypatch.setenv("HITS", "kill")
-    with pytest.raises(SideBySideError, match=r"tiny\.own-part ended with exit code -9"):
+    with pytest.raises(PotluckError, match=r"tiny\.own-part ended with exit code -9"):
         controlled(broken)
     assert 0 < len(lines(control, "small")) < 4
     monkeypatch.setenv("HITS", "stop")

@@ -127,7 +127,8 @@ def test_an_episode_is_one_row_of_several_turns_with_one_reward(recipe, tmp_path
     assert all(each["turns_mean"] > 1 and not each["replay_refused_share"] for each in sources)
 
 
-def test_nodes_in_processes_of_their_own_play_each_others_episodes(recipe, tmp_path):
+def test_nodes_in_processes_of_their_own_play_each_others_episodes(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(children, "subprocess", FORKING)
     file = tmp_path / "recipe.json"
     file.write_text(json.dumps(as_tree(recipe("deadline_s=60"))))
     words = ["run", str(file), "--out", str(tmp_path / "run"), "--trust-code", "--display", "none"]

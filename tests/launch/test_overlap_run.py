@@ -10,7 +10,7 @@ import pytest
 
 import tiny
 from displays import Listener
-from launch.runs import Crash, crash, kept_round, lines, numbers
+from launch.runs import Crash, crash, kept_round, lines
 from potluck.builder.task import make_task
 from potluck.config import ConfigError
 from potluck.launch.in_process import run
@@ -97,8 +97,6 @@ def test_an_evaluation_between_two_rounds_is_of_the_newest_weights(recipe, serve
     temperatures = [body["temperature"] for body in server.asked()]
     assert temperatures[:8] == [0, 0, 1, 1, 1, 1, 0, 0]
     assert len(temperatures) == 2 * ROUNDS + 2 * (ROUNDS + 1)
-    run(recipe("evaluation.every=1"), tmp_path / "again")
-    assert numbers(tmp_path / "run", "small") == numbers(tmp_path / "again", "small")
 
 
 def test_a_lora_node_overlaps(recipe, server, tmp_path):
@@ -107,18 +105,18 @@ def test_a_lora_node_overlaps(recipe, server, tmp_path):
     assert server.paths().count("/v1/load_lora_adapter") == ROUNDS
 
 
-@pytest.mark.parametrize("round", [0, 1, 2])
-def test_what_is_learned_again_after_a_crash_ends_as_it_would_have(recipe, tmp_path, round):
+def test_what_is_learned_again_after_a_crash_ends_as_it_would_have(recipe, tmp_path):
     """The round that was being written is written again, with the weights it was begun with."""
     run(recipe(), tmp_path / "whole")
-    crash(recipe(), tmp_path / "cut", round)
-    run(recipe(), tmp_path / "cut", resume=True)
+    for round in (0, 2):
+        crash(recipe(), tmp_path / f"cut-{round}", round)
+        run(recipe(), tmp_path / f"cut-{round}", resume=True)
     left = []
-    for name in ("whole", "cut"):
+    for name in ("whole", "cut-0", "cut-2"):
         written = [own_completions(tmp_path / name, round) for round in range(ROUNDS)]
         end = tmp_path / name / "small" / "checkpoints" / f"{ROUNDS:06d}" / "model.safetensors"
         left.append((written, end.read_bytes()))
-    assert left[0] == left[1]
+    assert left[0] == left[1] == left[2]
 
 
 def test_ctrl_c_while_the_next_round_is_being_written_leaves_a_run_that_goes_on(

@@ -18,11 +18,10 @@ import sys
 import tarfile
 import time
 import urllib.request
-from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import distributions
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -49,10 +48,10 @@ from potluck.node.learning.remote import RemoteLearner
 from potluck.node.storage.checkpoint import newest, served
 from potluck.node.storage.export import export
 from potluck.objective.methods import METHODS, ObjectiveConfig
-from potluck.rollout.texts.books import Books
 from potluck.rollout.tinker.options import TinkerOptions
 from potluck.rollout.tinker.session import TinkerSession
 from potluck.types import Completion, PotluckError, Problem
+from real_server import RealServer
 
 PYTHON, URL = os.environ.get("POTLUCK_TINKER_PYTHON"), os.environ.get("POTLUCK_TINKER_URL")
 HAS_CLIENT = any(distributions(name="tinker"))  # a folder of tests has that name, too
@@ -100,49 +99,37 @@ def make_models(folder):
     return {name: str(folder / name) for name in KINDS}
 
 
-class Server:
+class Server(RealServer):
     """SkyRL on a model folder, in processes of its own; what it keeps lies in ``folder``."""
 
-    def __init__(self, model, folder, compiled, adapters=12):
-        self.model, self.folder, self.adapters, self.process = model, folder, adapters, None
-        self.environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {
+    def __init__(self, model, folder, compiled, adapters=32):
+        super().__init__(model, folder / "log")
+        self.model, self.folder, self.adapters = model, folder, adapters
+        self.environment = {
             "HF_HUB_OFFLINE": "1",
             "JAX_COMPILATION_CACHE_DIR": str(compiled),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
 
     def start(self):
-        start, port = time.monotonic(), self.url.rpartition(":")[2]
-        command = [PYTHON, LAUNCHER, self.model, port, self.folder, str(RANK), str(self.adapters)]
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                command,
-                env=self.environment,
-                stdout=log,
-                stderr=log,
-                cwd=self.folder,
-                start_new_session=True,
-            )
-        while time.monotonic() - start < STARTS_S:
-            assert self.process.poll() is None, (self.folder / "log").read_text()[-3000:]
-            with suppress(OSError), urllib.request.urlopen(self.url + "/api/v1/healthz", timeout=5):
-                return self
-            time.sleep(0.5)
-        raise AssertionError(f"no server within {STARTS_S} s, see {self.folder / 'log'}")
+        sizes = [str(RANK), str(self.adapters)]
+        command = [PYTHON, LAUNCHER, self.model, self.port, self.folder, *sizes]
+        self.launch(command, self.environment, cwd=self.folder)
+        self.wait_for("/api/v1/healthz", STARTS_S)
+        return self
+
+    def forget(self):
+        """Restart it without what it kept."""
+        self.kill()
+        for kept in ("checkpoints", "tinker.db"):
+            (self.folder / kept).rename(self.folder / f"old-{kept}")
+        self.start()
 
     def signal_engine(self, number):
         """Send a signal to what computes, not to what answers."""
         pid = self.process.pid
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
             os.kill(int(child), number)
-
-    def kill(self):
-        if self.process and self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
 
 
 class Remote:
@@ -289,8 +276,8 @@ def local_twin(model, archive, folder):
 
 
 def session_on(server, folder, saved=""):
-    session = TinkerSession(TinkerOptions(url=server.url), "me", server.model, Books(folder, print))
-    session.open(RANK, 1, saved)
+    session = TinkerSession(TinkerOptions(url=server.url), server.model, folder)
+    session.open(RANK, 1, saved, (3, 4))
     return session
 
 
@@ -392,41 +379,76 @@ def told(nodes, folder, **options):
     """Return the one line with which a run ends, and the seconds that it took."""
     start, changes = time.monotonic(), options.pop("changes", {})
     with pytest.raises(PotluckError) as caught:
-        run(recipe(nodes, **changes), folder, display=None, **options)
+        run(recipe(nodes, **changes), folder, **{"display": None, **options})
     print(f"{time.monotonic() - start:.0f} s: {caught.value}")
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-class Foreign(BaseHTTPRequestHandler):
-    """A server of something else."""
+class Between(BaseHTTPRequestHandler):
+    """What stands before a server, and answers one of its calls by itself."""
 
-    def do_GET(self):
-        self.send_error(404)
+    protocol_version = "HTTP/1.1"
 
-    do_POST = do_GET
+    def do_POST(self):
+        at, body = self.server, self.rfile.read(int(self.headers.get("content-length", 0)))
+        at.keys.add(self.headers["x-api-key"])
+        if at.behind and not self.path.endswith(at.call):
+            kind = {"content-type": self.headers.get("content-type", "application/json")}
+            asked = urllib.request.Request(at.behind + self.path, body or None, kind)
+            try:
+                answer = urllib.request.urlopen(asked, timeout=60)
+            except urllib.error.HTTPError as error:
+                answer = error
+            with answer:
+                self.reply(answer.status, answer.read(), answer.headers["content-type"])
+        else:
+            at.act(self)
+
+    do_GET = do_POST
+
+    def reply(self, status, body=b"{}", kind="application/json", **headers):
+        self.send_response(status)
+        sizes = {"content-type": kind, "content-length": str(len(body))}
+        for name, value in {**sizes, **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, *_): ...
 
 
 @pytest.fixture
-def foreign():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Foreign)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+def between():
+    """A function that starts one; it has a url, the keys that came, and an event of its end."""
+    started = []
+
+    def start_between(behind="", call="", act=lambda at: at.reply(404)):
+        made = ThreadingHTTPServer(("127.0.0.1", 0), Between)
+        made.daemon_threads = True
+        made.behind, made.call, made.act, made.keys, made.over = behind, call, act, set(), Event()
+        made.url = f"http://127.0.0.1:{made.server_port}"
+        Thread(target=made.serve_forever, daemon=True).start()
+        started.append(made)
+        return made
+
+    yield start_between
+    for each in started:
+        each.over.set()
+        each.shutdown()
+        each.server_close()
 
 
-def test_no_server_and_another_server_are_named(llama, foreign, tmp_path):
+def test_no_server_and_another_server_are_named(llama, between, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nowhere = f"http://127.0.0.1:{free.getsockname()[1]}"
         said = told({"a": node(llama, url=nowhere, timeout_s=TIMEOUT_S)}, tmp_path / "a")
     assert nowhere in said
     assert "gone" in said
-    said = told({"a": node(llama, url=foreign, timeout_s=TIMEOUT_S)}, tmp_path / "b")
-    assert foreign in said
+    foreign = between()
+    said = told({"a": node(llama, url=foreign.url, timeout_s=TIMEOUT_S)}, tmp_path / "b")
+    assert foreign.url in said
 
 
 def test_a_key_of_another_kind_is_named(llama, tmp_path, monkeypatch):
@@ -466,7 +488,7 @@ def test_a_budget_that_is_spent_ends_the_run(llama, tmp_path):
 def test_a_server_without_room_for_an_adapter_is_named(start, tmp_path):
     full = start("llama", adapters=2)
     taken = [session_on(full, tmp_path)]
-    assert "five minutes" in told({"a": node(full), "b": node(full)}, tmp_path / "a")
+    assert "for 5 minutes" in told({"a": node(full), "b": node(full)}, tmp_path / "a")
     assert taken
 
 
@@ -503,12 +525,73 @@ def test_a_server_that_hangs_or_is_gone_is_named_and_a_resumed_run_goes_on(start
 
 
 @needs_servers
-def test_a_state_that_the_server_has_no_longer_is_named(start, tmp_path):
+def test_a_server_that_was_restarted_and_forgot_the_run_is_named(start, tmp_path):
     server = start("llama")
-    run(recipe({"a": node(server)}, rounds=2), tmp_path / "run", display=None)
-    server.kill()
-    for kept in ("checkpoints", "tinker.db"):
-        (server.folder / kept).rename(server.folder / f"old-{kept}")
-    server.start()
-    said = told({"a": node(server)}, tmp_path / "run", resume=True, changes={"rounds": 3})
+    nodes, changes = {"a": node(server)}, {"rounds": 4}
+    said = told(nodes, tmp_path / "run", changes=changes, display=At(server.forget, 2))
+    assert "does the server still have what is asked for" in said
+    said = told(nodes, tmp_path / "run", changes=changes, resume=True)
     assert "loading tinker://" in said
+    assert "does the server still have what is asked for" in said
+
+
+def test_a_state_that_the_server_never_had_is_named(llama, tmp_path):
+    with pytest.raises(
+        PotluckError, match=r"loading tinker://model_0/.*does the server still have"
+    ):
+        session_on(llama, tmp_path, "tinker://model_0/weights/round-000002")
+
+
+def away(at):
+    at.reply(307, location=f"{at.server.elsewhere}/login")
+
+
+def cut(at):
+    at.send_response(200)
+    at.send_header("content-length", "1000")
+    at.end_headers()
+    at.wfile.write(b'{"future_id": ')
+    at.close_connection = True
+
+
+def hang(at):
+    at.server.over.wait()
+
+
+def status(number):
+    return lambda at: at.reply(number, b'{"detail": "no"}')
+
+
+def page(at):
+    at.reply(200, b"<html>Sign in</html>", "text/html")
+
+
+BEFORE_IT = [
+    ("config", away, "redirects are not followed"),
+    ("asample", away, "redirects are not followed"),
+    ("config", status(401), "name the variable that holds its key in api_key_variable"),
+    ("create_model", status(403), "may this key use this model"),
+    ("create_session", page, "that of such a server"),
+    ("forward_backward", status(422), "its version may not know the loss"),
+    ("asample", status(500), "sampling: no answer within"),
+    ("asample", cut, "sampling: no answer within"),
+    ("optim_step", hang, "optim_step: no answer within"),
+]
+
+
+@pytest.mark.parametrize("call, act, said", BEFORE_IT)
+def test_what_stands_before_a_server_and_fails_is_named(
+    llama, between, tmp_path, monkeypatch, call, act, said
+):
+    monkeypatch.setenv("SOME_KEY", "tml-secret")
+    place, elsewhere = between(llama.url, call, act), between()
+    place.elsewhere = elsewhere.url
+    allowed = [f"SOME_KEY={place.url.removeprefix('http://')}"]
+    server = {"url": place.url, "api_key_variable": "SOME_KEY", "timeout_s": TIMEOUT_S}
+    found = told({"a": node(llama, **server)}, tmp_path / "a", allow_keys=allowed)
+    assert said in found
+    assert place.url in found
+    assert "tml-secret" not in found
+    assert place.keys >= {"tml-secret"}
+    assert not elsewhere.keys
+    assert (elsewhere.url in found) == (act is away)

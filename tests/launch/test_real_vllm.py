@@ -10,10 +10,6 @@ docs/vllm.md, "Without a GPU", says how vLLM is installed for a CPU.
 import json
 import os
 import shutil
-import signal
-import socket
-import subprocess
-import time
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +28,7 @@ from potluck.rollout.base import RandomSampler, RolloutError, RolloutRequest
 from potluck.rollout.options import VllmOptions
 from potluck.rollout.settings import EngineSettings
 from potluck.types import Problem, Sampling
+from real_server import RealServer
 
 PYTHON, URL = os.environ.get("POTLUCK_VLLM_PYTHON"), os.environ.get("POTLUCK_VLLM_URL")
 pytestmark = [
@@ -53,41 +50,18 @@ ENVIRONMENT = {
 }
 
 
-class Server:
+class Server(RealServer):
     """A vLLM on a model folder, in processes of its own."""
 
-    def __init__(self, model, log):
-        self.model, self.log, self.process = Path(model), log, None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
-
     def start(self):
-        port = self.url.rpartition(":")[2]
         command = [PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", self.model]
-        command += ["--served-model-name", NAME, "--host", "127.0.0.1", "--port", port]
+        command += ["--served-model-name", NAME, "--host", "127.0.0.1", "--port", self.port]
         command += ["--max-model-len", "128", "--dtype", "float32", "--enforce-eager"]
         command += ["--enable-lora", "--max-lora-rank", "16"]
-        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | ENVIRONMENT
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=log, start_new_session=True
-            )
+        self.launch(command, ENVIRONMENT)
 
     def wait(self):
-        start = time.monotonic()
-        while time.monotonic() - start < STARTS_S:
-            assert self.process.poll() is None, self.log.read_text()[-3000:]
-            with suppress(OSError), urllib.request.urlopen(self.url + "/v1/models", timeout=5):
-                print(f"[vLLM was there after {time.monotonic() - start:.0f} s]")
-                return
-            time.sleep(1)
-        raise AssertionError(f"no server within {STARTS_S} s: {self.log.read_text()[-3000:]}")
-
-    def kill(self):
-        if self.process and self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        self.wait_for("/v1/models", STARTS_S)
 
 
 class Remote:

@@ -11,12 +11,14 @@ import pytest
 from rich.console import Console
 
 import tiny
+from forked import FORKING
 from launch.runs import crash
 from potluck.launch import children
 from potluck.launch.children import Children
 from potluck.launch.in_process import run
-from potluck.launch.side_by_side import SideBySideError, WholeRun, run_side_by_side
+from potluck.launch.side_by_side import WholeRun, run_side_by_side
 from potluck.reports.events import Notice, encode_event
+from potluck.types import PotluckError
 
 SAYS_AND_FAILS = "import sys; print('first\\n\\x1b[31mno disk left'); sys.exit(3)"
 SLEEPS = (
@@ -62,7 +64,7 @@ def test_an_event_behind_what_a_library_wrote_without_a_newline_is_heard(monkeyp
 
 def test_a_run_that_breaks_down_is_named_with_its_last_words(whole, monkeypatch):
     started = stands_in(monkeypatch, SAYS_AND_FAILS)
-    with pytest.raises(SideBySideError, match=r"ended with exit code 3: \[31mno disk left \(.*log"):
+    with pytest.raises(PotluckError, match=r"ended with exit code 3: \[31mno disk left \(.*log"):
         run_side_by_side([whole], console())
     assert started[0].poll() is not None
 
@@ -82,6 +84,7 @@ def test_ctrl_c_stops_each_run_once_and_starts_no_other(whole, tmp_path, monkeyp
 
 
 def test_a_run_stops_with_its_starter(whole, monkeypatch):
+    monkeypatch.setattr(children, "subprocess", FORKING)
     monkeypatch.setattr(children, "Thread", Mock())
     with Children() as started:
         process = whole.start(started, ["--set", "rounds=100000"]).process
@@ -95,6 +98,7 @@ def test_a_run_that_was_killed_is_gone_on_with_to_the_bit_and_one_that_is_done_i
     run(whole.config, tmp_path / "whole")
     crash(whole.config, whole.folder, 1)
     assert not whole.is_done
+    monkeypatch.setattr(children, "subprocess", FORKING)
     assert run_side_by_side([whole], console())
     uninterrupted, gone_on = (
         [
@@ -105,6 +109,7 @@ def test_a_run_that_was_killed_is_gone_on_with_to_the_bit_and_one_that_is_done_i
     )
     assert gone_on == uninterrupted
     assert whole.is_done
+    monkeypatch.undo()
     started = stands_in(monkeypatch, SAYS_AND_FAILS)
     assert run_side_by_side([whole], console())
     assert started == []

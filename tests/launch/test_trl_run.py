@@ -109,15 +109,11 @@ class Stops(Listener):
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["node.a.lr_schedule=linear"],
         ["node.a.lr_schedule=cosine", "objective.updates_per_round=2"],
-        ["node.a.warmup_updates=3"],
         ["node.a.warmup_updates=0.5"],
         ["node.a.adam_betas=[0.5, 0.9]"],
         ["objective.beta=0.5"],
         ["objective.beta=0.5", "node.a.lora={r=2}", "objective.updates_per_round=2"],
-        ["objective.loss_type=dr_grpo"],
-        ["objective.loss_type=dapo"],
     ],
     ids=" ".join,
 )
@@ -129,6 +125,15 @@ def test_an_option_changes_a_run_and_a_resumed_run_has_its_bits(recipe, plain, t
         run(config, tmp_path / "cut", display=Stops())
     run(config, tmp_path / "cut", resume=True)
     assert same(weights(tmp_path / "cut"), weights(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["node.a.warmup_updates=3", "objective.loss_type=dr_grpo", "objective.loss_type=dapo"],
+)
+def test_an_option_of_which_nothing_is_kept_changes_a_run(recipe, plain, tmp_path, option):
+    run(recipe(option), tmp_path / "run")
+    assert not same(weights(tmp_path / "run"), weights(plain))
 
 
 def test_the_report_has_the_rate_that_the_update_had(recipe, plain, tmp_path):

@@ -78,6 +78,20 @@ def test_the_card_of_a_merged_adapter_is_that_of_a_whole_model_but_says_how_it_w
     assert head in merged
 
 
+def test_the_card_of_a_served_node_claims_nothing_that_its_server_chose():
+    engine = {"name": "tinker", "url": "https://server.example"}
+    weighed = "objective={method = 'lws', weight = 'likelihood'}"
+    text = card(weighed, "plan=horizontal", engine=engine, lora={"r": 8}, learning_rate=1e-3)
+    told = dict(row[:2] for row in rows(text) if len(row) == 2)
+    assert told["trained weights"] == "LoRA, r = 8; its server chose alpha and the layers"
+    assert told["optimiser"] == "Adam of the server, learning rate 0.001"
+    assert "computed in" not in told
+    assert "`potluck export` brings it from its server" in text
+    assert "dtype" not in text
+    assert "alpha = " not in text
+    assert ["computed in", "`float32`"] in rows(card(lora=LORA))
+
+
 def test_another_tools_card_of_an_adapter_keeps_its_text():
     text = "---\nlibrary_name: peft\nlicense: mit\n---\n# An adapter\nAs it is.\n"
     merged = ModelCard(merged_card(text))

@@ -2,6 +2,7 @@
 
 import math
 import random
+from functools import cache
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from potluck.objective.methods import METHODS, ObjectiveConfig
 LWS = ObjectiveConfig(**METHODS["lws"].fields, habit_test=True)
 
 
+@cache
 def phrases(text):
     """All runs of one, two and three words or marks, by looking at each character."""
     words, word = ["^"], ""

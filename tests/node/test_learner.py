@@ -185,13 +185,14 @@ def advantages_of(group, scale):
 
 
 def row_logits(network, prompt, written, temperature, heard):
-    """The logits in the place of each token, by a forward pass of all ids before it."""
-    ids, found = [int(id) for id in prompt], []
+    """The logits in the place of each token, by a forward pass of this row alone."""
+    ids, before = [int(id) for id in prompt], []
     for place, id in enumerate(written.token_T):
         ids += heard.get(place, [])
-        found.append(network(input_ids=torch.tensor([ids])).logits[0, -1, : tiny.VOCABULARY])
+        before.append(len(ids) - 1)
         ids.append(int(id))
-    return [logits / temperature for logits in found]
+    logits_TV = network(input_ids=torch.tensor([ids])).logits[0, :, : tiny.VOCABULARY]
+    return [logits_TV[place] / temperature for place in before]
 
 
 def row_logp(network, prompt, written, temperature, heard=MappingProxyType({})):
@@ -214,13 +215,13 @@ def assert_same_gradient(ours, theirs, atol=1e-5):
 
 
 @pytest.mark.parametrize("objective", presets)
-@pytest.mark.parametrize("budget", [1, 20, 45, 10_000])
-def test_any_micro_batches_give_the_gradient_of_the_papers_sum_over_the_whole(objective, budget):
+def test_any_micro_batches_give_the_gradient_of_the_papers_sum_over_the_whole(objective):
     policy, groups = tiny.policy(), ragged_groups(authors=("south", "north"))
     loss, gradient = oracle(policy, groups, objective)
-    report, ours = learn(policy, groups, objective, budget=budget)
-    assert_same_gradient(ours, gradient)
-    assert_close(report.loss, loss, rtol=0, atol=1e-5)
+    for budget in (1, 20, 45, 10_000):
+        report, ours = learn(policy, groups, objective, budget=budget)
+        assert_same_gradient(ours, gradient)
+        assert_close(report.loss, loss, rtol=0, atol=1e-5)
     assert max(float(g.abs().max()) for g in gradient) > 1e-2  # there was something to compare
 
 

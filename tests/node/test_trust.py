@@ -122,17 +122,17 @@ def assert_same(ours, theirs, atol=1e-5):
         )
 
 
-@pytest.mark.parametrize("budget", [1, 20, 10_000])
 @pytest.mark.parametrize("objective", presets)
-def test_under_every_method_they_add_likely_successes_within_their_bound(objective, budget):
+def test_under_every_method_they_add_likely_successes_within_their_bound(objective):
     groups = groups_of(tiny.policy(), authors=(OWN, OTHER, THIRD))
     for exponent in (0.05, 0.25, 8.0):
         options = changed(objective, untrusted_exponent=exponent)
-        ours = gradient_of(options, groups, budget=budget)
         tensors, shares = oracle(options, groups)
-        assert_same(ours.tensors, tensors)
-        assert ours.shares == pytest.approx(shares, abs=1e-6)
-        assert ours.norm == pytest.approx(length(tensors), rel=1e-4)
+        for budget in (1, 20, 10_000):
+            ours = gradient_of(options, groups, budget=budget)
+            assert_same(ours.tensors, tensors)
+            assert ours.shares == pytest.approx(shares, abs=1e-6)
+            assert ours.norm == pytest.approx(length(tensors), rel=1e-4)
 
 
 def test_the_bound_and_the_exponent_both_bind_in_these_groups():

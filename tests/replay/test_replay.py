@@ -18,13 +18,13 @@ from potluck.exchange import Received
 from potluck.launch.in_process import run
 from potluck.model import ModelError
 from potluck.node.learning.batch import pack
+from potluck.node.participant import Spent
 from potluck.node.storage import checkpoint
 from potluck.objective import habit
 from potluck.objective.methods import METHODS
 from potluck.replay import measure
 from potluck.replay import run as rehearsal
 from potluck.replay.measure import (
-    NOT_LIVE,
     RecordingLearner,
     cosine,
     fresh_groups,
@@ -258,7 +258,7 @@ def test_alone_in_the_first_round_all_methods_have_one_gradient(recipe, first_no
     gradients = []
     for method in METHODS:
         node, learner = recording(first_node(method, tmp_path / "alone"))
-        node.use(0, node.exchange.finish(0, Received()), NOT_LIVE, 0)
+        node.use(0, node.exchange.finish(0, Received()), Spent(), 0)
         gradients += learner.directions
     assert len(gradients) == len(METHODS)
     for other in gradients[1:]:
@@ -355,7 +355,7 @@ def test_a_cosine_is_that_of_plain_loops():
 def test_the_sample_size_over_all_is_that_of_everyones_tokens_by_plain_loops(first_node):
     node = first_node("nois")
     node, learner = recording(node)
-    node.use(0, node.exchange.finish(0, Received()), NOT_LIVE, 0)
+    node.use(0, node.exchange.finish(0, Received()), Spent(), 0)
     (scored,) = learner.scored
     batch = scored.batch
     fresh = first_node("nois").learner.policy  # as it was before it learned

@@ -3,8 +3,6 @@
 import json
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -223,7 +221,7 @@ def test_a_file_of_the_home_folder_is_found(tmp_path, monkeypatch):
 # The recipe.
 
 
-def test_the_table_is_read_without_torch_and_may_change_on_resume():
+def test_the_table_may_change_on_resume():
     engine = {"name": "file", "path": "a", "problem": "q", "solution": "s"}
     nodes = {"learner": {"model": "x"}, "teacher": {"engine": engine}}
     tree = {"name": "x", "objective": {"method": "lws"}, "node": nodes}
@@ -231,8 +229,6 @@ def test_the_table_is_read_without_torch_and_may_change_on_resume():
     assert made == FileOptions(path="a", problem="q", solution="s")
     assert made.may_change
     assert not made.has_weights
-    code = "import sys, potluck.config; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
     assert Path(made.path) == Path("a")
 
 

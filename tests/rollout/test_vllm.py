@@ -318,7 +318,7 @@ def test_noise_is_not_taken_for_the_wrong_mode(server, engine_of, sampler):
     engine, generator = engine_of(policy(sharpness=2)), np.random.default_rng(0)
     server.mode = OTHER[WRONG[(*sampler,)[0]]]
     server.twist = moved(lambda logp: min(logp + generator.laplace(0, 0.02), 0.0))
-    for seed in range(20):
+    for seed in range(8):
         write(engine, sampled(seed, **sampler))
 
 
@@ -749,6 +749,12 @@ def test_no_proxy_is_asked_and_a_path_before_v1_is_kept(server, engine_of, monke
 def test_what_is_no_url_is_refused(url):
     with pytest.raises(RolloutError, match="expected http://HOST:PORT"):
         Client(Address(url))
+
+
+def test_what_a_server_says_is_told_on_a_line_without_the_key(monkeypatch):
+    monkeypatch.setenv("SOME_KEY", "secret")
+    said = Address("http://x", api_key_variable="SOME_KEY").line("no key\nsecret is known")
+    assert said == "no key (the key) is known"
 
 
 def test_a_server_that_sleeps_is_woken_in_two_steps_and_sent_its_weights_each_time(

@@ -14,6 +14,7 @@ PAID = {f"usd_per_million_{kind}": usd for kind, usd in PRICES.items()}
 def server(monkeypatch):
     made = FakeTinker()
     monkeypatch.setattr(session, "library", lambda: made)
+    monkeypatch.setattr(session, "monotonic", made.clock)
     yield made
     made.over.set()
 

@@ -15,7 +15,6 @@ from potluck.node.learning.learner import Learner, silent
 from potluck.node.learning.remote import RemoteLearner
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.objective.weights import WEIGHTS
-from potluck.rollout.texts.books import Books
 from potluck.rollout.tinker import session
 from potluck.rollout.tinker.options import TinkerOptions
 from potluck.types import NonFiniteError, Problem
@@ -57,8 +56,8 @@ def local(objective):
 def remote(server, objective, tmp_path, monkeypatch, **options):
     monkeypatch.setattr(session, "library", lambda: server)
     chosen = TinkerOptions(url="http://127.0.0.1:9", **options)
-    made = session.TinkerSession(chosen, "me", MODEL, Books(tmp_path, print))
-    made.open(4, 0, "")
+    made = session.TinkerSession(chosen, MODEL, tmp_path)
+    made.open(4, 0, "", (tiny.STOP, tiny.VOCABULARY - 1))
     rate = LearningRate(RATE, "constant", 0.0, 10)
     adam = {"beta1": 0.9, "beta2": 0.999, "grad_clip_norm": 1.0}
     policy = tiny.policy(1)  # its tokenizer alone is used
@@ -113,12 +112,24 @@ def test_a_row_that_the_server_reads_as_nan_is_left_out_or_ends_the_run(tmp_path
     ((row, why),) = report.scored.dropped.items()
     assert (by[row], why, report.updates) == ("other", "log-probability", 1)
     which[0] = "me"
-    with pytest.raises(NonFiniteError, match="its server reads its own completion"):
+    with pytest.raises(
+        NonFiniteError, match=r"log-probability of completion .* its own, is not finite"
+    ):
         theirs.learn(batch, silent)
 
 
 def _row(batch, pair):
     return next(at for at, token_T in enumerate(batch.tokens) if token_T is pair[1])
+
+
+@pytest.mark.parametrize("rows", [2, ROWS])
+def test_each_round_sends_as_many_rows(rows, tmp_path, monkeypatch):
+    """More than usual come where others' come late; a server's mean would move with them."""
+    objective, server = ObjectiveConfig(**OBJECTIVES["lws"]), FakeTinker()
+    theirs, sent = remote(server, objective, tmp_path, monkeypatch), []
+    monkeypatch.setattr(theirs.session, "step", lambda *given, **_: sent.append(given) or 0.0)
+    replace(theirs, rows=rows).learn(batch_of(tiny.policy(), 0), silent)
+    assert [len(column) for column in sent[0]] == [rows, rows]
 
 
 def test_a_weight_that_reads_entropies_sends_no_nan(tmp_path, monkeypatch):
@@ -127,4 +138,4 @@ def test_a_weight_that_reads_entropies_sends_no_nan(tmp_path, monkeypatch):
     theirs = replace(theirs, weight=WEIGHTS["typicality"])
     with pytest.raises(NonFiniteError, match="read entropies"):
         theirs.learn(batch_of(tiny.policy(), 0), silent)
-    assert "forward_backward" not in server.calls
+    assert server.calls.count("forward_backward") == 1, "that of the probe"

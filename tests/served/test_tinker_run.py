@@ -1,17 +1,23 @@
 """A run of two nodes, one of them behind the Tinker API: by a fake client."""
 
+import gc
 import io
 import json
+import logging
 import os
+import socket
 import sys
 import tarfile
-from types import SimpleNamespace
+from asyncio import CancelledError
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from types import ModuleType, SimpleNamespace
 
 import msgspec
-import numpy as np
 import pytest
+import torch
 from rich.console import Console
-from safetensors.numpy import save_file
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import tiny
@@ -27,7 +33,8 @@ from potluck.model.loading import load_tokenizer
 from potluck.node.storage import checkpoint
 from potluck.node.storage.export import export
 from potluck.rollout.base import RolloutError
-from potluck.rollout.tinker import session
+from potluck.rollout.texts.books import Books
+from potluck.rollout.tinker import engine, session
 from potluck.types import PotluckError, RunFolderError
 from stand_in_tinker import MODEL
 
@@ -95,38 +102,61 @@ def test_a_killed_run_goes_on_from_the_servers_state_with_the_same_numbers(
         run(again, tmp_path / "whole", display=None, resume=True)
 
 
-def api_error(kind, text):
-    return type(kind, (Exception,), {})(text)
+def api_error(kind, text, status=None, location=None):
+    fields = {} if status is None else {"status_code": status}
+    response = SimpleNamespace(headers={"location": location} if location else {})
+    return type(kind, (Exception,), {**fields, "response": response})(text)
 
 
-FAULTS = {
-    "connect": (api_error("TinkerError", "api_key must start with 'tml-'"), "holds no key"),
-    "capabilities": (api_error("AuthenticationError", "Error code: 401"), "api_key_variable"),
-    "create": (ValueError("400: Maximum number of LoRA adapters"), "five minutes"),
-    "save_state": (api_error("PermissionDeniedError", "403"), "may this key use"),
-    "forward": (ValueError("The server predates proto"), r"pip install 'potluck\[tinker\]'"),
-    "forward_backward": (api_error("UnprocessableEntityError", "422"), "may not know the loss"),
-    "optim_step": (api_error("InternalServerError", "500: no memory"), "step .*its log says more"),
-    "publish": (api_error("APIConnectionError", "Connection error."), "server is gone.*--resume"),
-    "load_state": (api_error("NotFoundError", "no such state"), "still have what is asked"),
-    "sample": ("hang", "sampling: no answer within 0.5 seconds, and the server is gone"),
-    "save_weights": ("hang", "saving 'round-000002': no answer"),
-}  # fmt: skip
+def caused(text, cause):
+    error = ValueError(text)
+    error.__cause__ = cause
+    return error
 
 
-@pytest.mark.parametrize("what", FAULTS)
-def test_a_fault_is_a_line_with_the_way_out(server, recipe, tmp_path, what):
-    server.faults[what], message = FAULTS[what]
+KEY_TYPE = "The api_key must start with the 'tml-' prefix"
+ELSEWHERE = api_error("APIStatusError", "302", 302, "http://other.example/login")
+FAULTS = [
+    ("connect", api_error("TinkerError", KEY_TYPE), "holds no key of this kind"),
+    ("connect", ELSEWHERE, r"127.0.0.1:9 refuses .*leads to http://other.example/login\); redir"),
+    ("sample", caused("Error retrieving result", ELSEWHERE), "sampling .*http://other.example"),
+    ("connect", api_error("APIStatusError", "no", 304), "leads to None"),
+    ("connect", api_error("APIResponseValidationError", "text/html"), "that of such a server"),
+    ("capabilities", api_error("AuthenticationError", "no", 401), "in api_key_variable"),
+    ("capabilities", api_error("NotFoundError", "a rank of adapters", 404), "is url complete"),
+    ("create", ValueError("400: Maximum number of LoRA adapters (2)"), "for 5 minutes"),
+    ("create", ValueError("400: LoRA rank 64 must be between 1 and 8"), "lower r in the .* lora"),
+    ("create", ValueError("frank/proton has no memory"), "its log says more"),
+    ("save_state", api_error("PermissionDeniedError", "no", 403), "may this key use"),
+    ("forward", ValueError("The server predates proto"), r"pip install 'potluck\[tinker\]'"),
+    ("forward_backward", api_error("UnprocessableEntityError", "no", 422), "not know the loss"),
+    ("optim_step", api_error("InternalServerError", "500: no memory", 500), "its log says more"),
+    ("optim_step", CancelledError(), "refuses optim_step .*CancelledError.*its log says more"),
+    ("publish", api_error("APIConnectionError", "Connection error."), "server is gone.*--resume"),
+    ("load_state", api_error("NotFoundError", "no such state", 404), "still have what is asked"),
+    ("sample", "hang", "sampling: no answer within 600 seconds, and the server is gone"),
+    ("save_weights", "hang", "saving 'round-000001': no answer"),
+]
+
+
+@pytest.mark.parametrize("what, fault, message", FAULTS)
+def test_a_fault_is_a_line_with_the_way_out(server, recipe, tmp_path, what, fault, message):
+    server.faults[what] = fault
     with pytest.raises(RolloutError, match=message) as raised:
-        run(recipe({"timeout_s": 0.5}), tmp_path / "run", display=None)
+        run(recipe(rounds=1, checkpoint_every=1), tmp_path / "run", display=None)
     assert "\n" not in str(raised.value)
     assert server.usd <= spent(tmp_path / "run")
 
 
-def test_a_rank_that_is_too_large_is_a_fault_of_the_table_lora(server, recipe, tmp_path):
-    server.faults["create"] = ValueError("400: rank above 8")
-    with pytest.raises(RolloutError, match="lower r in the node's table lora"):
-        run(recipe(), tmp_path / "run", display=None)
+def test_the_key_is_in_no_error_and_the_library_follows_no_redirect(
+    server, recipe, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SECRET", "tml-secret")
+    server.faults["create"] = ValueError("no such key: tml-secret")
+    config, allowed = recipe({"api_key_variable": "SECRET"}), ["SECRET=127.0.0.1:9"]
+    with pytest.raises(RolloutError, match=r"no such key: \(the key\)"):
+        run(config, tmp_path / "run", display=None, allow_keys=allowed)
+    assert [client.follow_redirects for client in server.clients] == [False]
 
 
 def test_a_server_that_is_there_and_does_not_answer_is_told_from_one_that_is_gone(
@@ -138,8 +168,90 @@ def test_a_server_that_is_there_and_does_not_answer_is_told_from_one_that_is_gon
     server.policy = lambda: tiny.policy(hidden_size=16)
     server.faults["forward"] = "hang"
     with pytest.raises(RolloutError, match=r"server is there: raise timeout_s, or .*vocabulary"):
-        run(recipe({"timeout_s": 0.3}), tmp_path / "run", display=None)
+        run(recipe(), tmp_path / "run", display=None)
     assert asked == ["http://127.0.0.1:9/api/v1/healthz"]
+
+
+def test_what_answers_but_speaks_no_http_is_no_server(server, recipe, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        Thread(target=speak_ssh, args=(other,), daemon=True).start()
+        url = f"http://127.0.0.1:{other.getsockname()[1]}"
+        server.faults["forward"] = "hang"
+        with pytest.raises(RolloutError, match=r"gone \(BadStatusLine\('SSH-2.0"):
+            run(recipe({"url": url}), tmp_path / "run", display=None)
+
+
+def speak_ssh(other):
+    asked, _ = other.accept()
+    asked.recv(1000)
+    asked.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
+    asked.close()
+
+
+def test_only_some_requests_are_under_way_at_once(server, recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "AT_ONCE", 2)
+    many = {"problems_per_round": 8, "plan": "vertical", "rounds": 1}
+    run(recipe(**many), tmp_path / "whole", display=None)
+    assert server.calls.count("sample") >= 4
+    server.calls.clear()
+    server.faults["sample"], config = "hang", recipe(**many)
+    with pytest.raises(RolloutError, match="sampling: no answer"):
+        run(config, tmp_path / "a", display=None)
+    assert server.calls.count("sample") <= 2
+
+
+def test_what_is_under_way_does_not_count_as_spent(server, recipe, tmp_path):
+    """Each request is booked at the most that it can cost, and costs less."""
+    server.change = lambda sequences: [stopped(each) for each in sequences]
+    longest = {"max_new_tokens": 60, "max_total_tokens": 200}
+    config = {"plan": "vertical", "problems_per_round": 8, "rounds": 1, "sampling": longest}
+    run(recipe(**config), tmp_path / "free", display=None)
+    cost = json.loads((tmp_path / "free/big/cost.json").read_text())
+    paid = cost["prompt_tokens"] + cost["completion_tokens"]
+    run(recipe({"budget_tokens": paid + 1}, **config), tmp_path / "run", display=None)
+
+
+def stopped(sequence):
+    sequence.tokens, sequence.logprobs = [tiny.STOP], [-1.0]
+    return sequence
+
+
+def test_a_line_of_the_books_that_a_crash_cut_off_spoils_no_other(server, recipe, tmp_path):
+    config = recipe(rounds=2, checkpoint_every=1)
+    crash(config, tmp_path / "run", 1)
+    with (tmp_path / "run/big/cost.log").open("ab") as log:
+        log.write(b"0123abcd {")
+    before = spent(tmp_path / "run")
+    server.faults["load_state"] = ValueError("no memory")  # the probe is booked by then
+    with pytest.raises(RolloutError, match="no memory"):
+        run(config, tmp_path / "run", display=None, resume=True)
+    assert Books(tmp_path / "run/big", pytest.fail).spent.usd > before
+
+
+def test_a_resumed_run_is_probed_before_its_state_is_loaded(server, recipe, tmp_path):
+    """Its moments of Adam would move the probe."""
+    config = recipe(rounds=2, checkpoint_every=1)
+    crash(config, tmp_path / "run", 1)
+    server.calls.clear()
+    run(config, tmp_path / "run", display=None, resume=True)
+    probe = ["forward", "forward_backward", "optim_step", "forward"]
+    begin = ["connect", "capabilities", "create", *probe, "load_state"]
+    assert server.calls[: len(begin)] == begin
+    assert server.calls.count("load_state") == 1
+
+
+def test_a_session_is_closed_with_its_run_and_the_library_says_nothing(server, recipe, tmp_path):
+    """It would tell its server for ever that it lives, and keep its adapter."""
+    run(recipe(rounds=1), tmp_path / "run", display=None)
+    gc.collect()
+    assert server.closed == 1
+
+
+def test_the_library_tells_its_attempts_to_nobody(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tinker", ModuleType("tinker"))
+    monkeypatch.setattr(logging.getLogger("tinker"), "level", logging.NOTSET)
+    session.library()
+    assert not logging.getLogger("tinker.lib").isEnabledFor(logging.ERROR)
 
 
 def short(sequences):
@@ -167,9 +279,15 @@ def infinite(sequences):
     return sequences
 
 
+def silent(sequences):
+    sequences[0].logprobs = None
+    return sequences
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
+        (silent, "tells no log-probabilities of what it writes; take another server"),
         (short, "1 completions, asked for 2"),
         (beyond, "id 1000, of 42 ids: is the engine's tokenizer that of"),
         (endless, "does not end with its stop token"),
@@ -186,6 +304,9 @@ def test_what_a_model_cannot_have_written_ends_the_run(server, recipe, tmp_path,
 
 def test_a_server_that_ignores_weights_or_has_another_model_is_refused(server, recipe, tmp_path):
     server.models = ("other",)
+    with pytest.raises(RolloutError, match="no model 'maker/tiny'; name one of other"):
+        run(recipe(), tmp_path / "run", display=None)
+    server.models = (None, "other")
     with pytest.raises(RolloutError, match="no model 'maker/tiny'; name one of other"):
         run(recipe(), tmp_path / "run", display=None)
     server.models, server.ignores_weights = (MODEL,), True
@@ -296,34 +417,63 @@ def test_check_plans_a_model_that_is_on_its_server_only(recipe, monkeypatch):
     assert "memory in GiB" not in console.export_text()
 
 
-def test_an_export_brings_the_adapter_and_completes_it(server, recipe, tmp_path, monkeypatch):
-    run(recipe(rounds=1), tmp_path / "run", display=None)
-    place = tmp_path / "run/big/checkpoints/000001"
+@pytest.fixture
+def archive(server, tmp_path):
+    """The server's archive of an adapter: its host, and a folder inside it."""
     names = [
         f"base_model.model.model.layers.0.{x}.lora_{ab}.weight"
         for x in ("mlp.up_proj", "self_attn.q_proj")
         for ab in "AB"
     ]
-    inner = tmp_path / "adapter"
+    inner, place = tmp_path / "adapter", tmp_path / "a.tar.gz"
     inner.mkdir()
-    save_file(
-        {name: np.ones((2, 2), np.float32) for name in names}, inner / "adapter_model.safetensors"
-    )
+    weights = {name: torch.ones(2, 2, dtype=torch.bfloat16) for name in names}
+    save_file(weights, inner / "adapter_model.safetensors")
     (inner / "adapter_config.json").write_text('{"r": 2, "target_modules": null}')
-    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
-        archive.add(inner, "somewhere")
-    server.archive = (tmp_path / "a.tar.gz").as_uri()
+    with tarfile.open(place, "w:gz") as packed:
+        packed.add(inner, "somewhere")
+
+    class Archive(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(place.read_bytes())
+
+        def log_message(self, *_): ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Archive) as host:
+        Thread(target=host.serve_forever, daemon=True).start()
+        server.archive = f"http://127.0.0.1:{host.server_port}/"
+        yield place
+        host.shutdown()
+
+
+def test_an_export_brings_the_adapter_and_completes_it(
+    server, recipe, tmp_path, monkeypatch, archive
+):
+    run(recipe(rounds=1), tmp_path / "run", display=None)
+    place = tmp_path / "run/big/checkpoints/000001"
     where = checkpoint.served(place)
     monkeypatch.setenv("TINKER_API_KEY", "tml-own")
     says = CliRunner().invoke(app, ["export", str(place), str(tmp_path / "out")])
     assert "--allow-key TINKER_API_KEY=127.0.0.1:9" in str(says.exception)
     assert not (tmp_path / "out").exists()
-    export(str(tmp_path / "run/big"), tmp_path / "out")
+    monkeypatch.delenv("TINKER_API_KEY")
+    chosen = ["--dtype", "bfloat16", str(place), str(tmp_path / "half")]
+    assert "merge it into its base" in CliRunner().invoke(app, ["export", *chosen]).output
+    export(str(tmp_path / "run/big"), tmp_path / "out", name="me/adapter")
     told = json.loads((tmp_path / "out/adapter_config.json").read_text())
     assert told["target_modules"] == ["q_proj", "up_proj"]
     assert told["base_model_name_or_path"] == MODEL
-    assert (tmp_path / "out/adapter_model.safetensors").is_file()
-    assert (tmp_path / "out/README.md").is_file()
+    files = {file.name for file in (tmp_path / "out").iterdir()}
+    assert {"adapter_model.safetensors", "README.md", "tokenizer.json"} < files
+    assert "somewhere" not in files
+    for folder, dtype in (("out", torch.float32), ("half", torch.bfloat16)):
+        found = load_file(tmp_path / folder / "adapter_model.safetensors")
+        assert {each.dtype for each in found.values()} == {dtype}
+    card = (tmp_path / "out/README.md").read_text()
+    assert 'PeftModel.from_pretrained(base, "me/adapter")' in card
+    assert "potluck export me/adapter merged/folder" in card
     assert load_tokenizer(str(tmp_path / "out")).get_vocab() == tiny.tokenizer().get_vocab()
     assert where["weights"] == "tinker://run-1/sampler_weights/round-000001"
     assert where["weights"] in server.calls
@@ -333,7 +483,45 @@ def test_an_export_brings_the_adapter_and_completes_it(server, recipe, tmp_path,
     assert (tmp_path / "by-name/adapter_model.safetensors").is_file()
     with pytest.raises(ModelError, match="are on a server; `potluck export"):
         LanguageModel.load(str(place))
-    server.archive = (tmp_path / "model/config.json").as_uri()
-    with pytest.raises(RunFolderError, match="no adapter comes from"):
-        export(str(tmp_path / "run/big"), tmp_path / "other")
-    assert not (tmp_path / "other").exists()
+
+
+def test_what_is_no_adapter_of_a_server_is_not_exported(
+    server, recipe, tmp_path, archive, monkeypatch
+):
+    run(recipe(rounds=1), tmp_path / "run", display=None)
+    node, out, address = str(tmp_path / "run/big"), tmp_path / "out", server.archive
+
+    def refused():
+        with pytest.raises(RunFolderError) as error:
+            export(node, out)
+        assert not out.exists()
+        assert not out.with_name("out.part").exists()
+        return str(error.value)
+
+    server.archive = archive.as_uri()
+    assert f"its address is {archive.as_uri()}, and not one of a server" in refused()
+    server.archive = address
+    archive.write_bytes(archive.read_bytes()[:200])
+    assert "no adapter comes from tinker://" in refused()
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(tmp_path / "model/config.json", "config.json")
+    assert "no adapter comes from tinker://" in refused()
+    # Of a path that is none of the service's, the run and the name are told all the same.
+    served = tmp_path / "run/big/checkpoints/000001/served.json"
+    served.write_text(json.dumps({"state": "", "weights": "tinker://run-7/a/b/c"}))
+    server.faults["tinker://run-7/a/b/c"] = LookupError("404")
+    assert "no adapter comes from tinker://" in refused()
+    assert server.calls[-1] == "archive of run-7, c"
+
+
+def test_a_disk_without_room_for_an_adapter_is_named(
+    server, recipe, tmp_path, archive, monkeypatch
+):
+    run(recipe(rounds=1), tmp_path / "run", display=None)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(RunFolderError, match=r"cannot write .*No space left.* make room"):
+        export(str(tmp_path / "run/big"), tmp_path / "out")

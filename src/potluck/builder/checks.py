@@ -10,16 +10,7 @@ import torch
 
 from potluck.builder.exchange import make_agenda, trusts_of
 from potluck.config import ConfigError, RunConfig
-from potluck.model import ModelError, Reader
-from potluck.model.loading import (
-    fingerprint,
-    load_config,
-    load_tokenizer,
-    named_stop_ids,
-    require_device,
-    require_weights,
-    unused_accelerator,
-)
+from potluck.model import ModelError, Reader, loading
 from potluck.model.prompt import prompt_ids, special_ids
 from potluck.node.learning.group import ProcessGroup
 from potluck.objective.methods import method_of, reads_author_logp
@@ -33,22 +24,17 @@ LONGEST = 200
 """Problems with the longest questions whose prompts are looked at, where any may be drawn."""
 
 
-def require_devices(config: RunConfig) -> None:
-    """Raise ModelError unless every node's device and weights are here, as far as one can see."""
-    for name, node in config.trained_here.items():
-        require_device(node.device, name)
-        require_weights(node.model)
-
-
 def require_tokenizers(config: RunConfig) -> None:
     """Raise ModelError unless all nodes share a tokenizer, or read texts and no claims about ids;
     or if one lacks the stop tokens named, or they are text to it where texts are read: a text that
     comes without its end would be read with it, and graded so."""
-    tokenizers = {name: load_tokenizer(node.reads) for name, node in config.learners.items()}
-    prints = {name: fingerprint(tokenizer) for name, tokenizer in tokenizers.items()}
+    tokenizers = {
+        name: loading.load_tokenizer(node.reads) for name, node in config.learners.items()
+    }
+    prints = {name: loading.fingerprint(tokenizer) for name, tokenizer in tokenizers.items()}
     reads_texts = len({*prints.values()}) > 1 or config.learners.keys() != config.node.keys()
     for name, tokenizer in tokenizers.items():
-        named_stop_ids(tokenizer, config.sampling.stop)
+        loading.named_stop_ids(tokenizer, config.sampling.stop)
         for token in config.sampling.stop if reads_texts else ():
             if tokenizer.get_vocab()[token] not in special_ids(tokenizer):
                 raise ModelError(
@@ -74,7 +60,7 @@ def notes_on_tokenizers(config: RunConfig) -> list[str]:
     """Write a line that says which nodes read each other's texts and not ids, if any."""
     groups: dict[str, list[str]] = {}
     for name, node in config.learners.items():
-        groups.setdefault(fingerprint(load_tokenizer(node.reads)), []).append(name)
+        groups.setdefault(loading.fingerprint(loading.load_tokenizer(node.reads)), []).append(name)
     if len(groups) < 2:
         return []
     of = " | ".join(", ".join(names) for names in groups.values())
@@ -88,21 +74,18 @@ def sends_text(config: RunConfig, *, all_here: bool) -> bool:
         return config.swarm.text == "always"
     models = {node.reads for node in config.learners.values()}
     if all_here:
-        return len({fingerprint(load_tokenizer(model)) for model in models}) > 1
+        return len({loading.fingerprint(loading.load_tokenizer(model)) for model in models}) > 1
     return len(models) > 1 or config.swarm.open
 
 
 def require_one_prompt(config: RunConfig, task: Task) -> None:
-    """Raise ModelError unless all nodes ask a problem with the same ids, or send texts too.
-
-    Without texts nodes take no completion that was written to another prompt
-    (exchange/transport.py): with another chat template each would miss the other in every round.
-    """
+    """Raise ModelError unless all nodes ask a problem with the same ids, or send texts too: nodes
+    take no completion that was written to another prompt."""
     problem = task.problem(task.ids("train")[0])
     if sends_text(config, all_here=True):
         return
     models = {name: node.reads for name, node in config.learners.items()}
-    prompts = {name: prompt_ids(load_tokenizer(models[name]), problem) for name in models}
+    prompts = {name: prompt_ids(loading.load_tokenizer(models[name]), problem) for name in models}
     for one, other in pairwise(prompts):
         if not np.array_equal(prompts[one], prompts[other]):
             raise ModelError(
@@ -117,7 +100,7 @@ def without_long_prompts(config: RunConfig, task: Task, models: Iterable[str]) -
     """Leave out of the task the problems whose prompts are too long for any of the models."""
     if not (most := config.sampling.max_prompt_tokens):
         return task
-    tokenizers = [load_tokenizer(model) for model in dict.fromkeys(models)]
+    tokenizers = [loading.load_tokenizer(model) for model in dict.fromkeys(models)]
 
     def fits(problem: Problem) -> bool:
         return all(len(prompt_ids(tokenizer, problem)) <= most for tokenizer in tokenizers)
@@ -139,7 +122,10 @@ def require_completion_budget(config: RunConfig, task: Task) -> list[int]:
     asked += task.ids("out-of-distribution")[: wanted.out_of_distribution]
     lengths = []
     for model in dict.fromkeys(node.reads for node in config.learners.values()):
-        tokenizer, limit = load_tokenizer(model), _positions(model, sampling.max_total_tokens)
+        tokenizer, limit = (
+            loading.load_tokenizer(model),
+            _positions(model, sampling.max_total_tokens),
+        )
         for problem in map(task.problem, asked):
             prompt_P = prompt_ids(tokenizer, problem)
             completion_budget(prompt_P, problem, max_total_tokens=limit)
@@ -160,7 +146,7 @@ def require_servers(config: RunConfig, *, longest_prompt: int) -> None:
 
 def _positions(model: str, wanted: int) -> int:
     """Limit ``wanted`` tokens to those that the model has positions for."""
-    shape = load_config(model).get_text_config()
+    shape = loading.load_config(model).get_text_config()
     return min(wanted, getattr(shape, "max_position_embeddings", None) or wanted)
 
 
@@ -178,8 +164,7 @@ def require_one_stop(policies: Mapping[str, Reader]) -> None:
 
 
 def require_turns(policies: Mapping[str, Reader], task: Task) -> None:
-    """Raise ModelError unless every model can take turns with the task's environment, if it has
-    one."""
+    """Raise ModelError unless every model can take turns with the task's environment."""
     problem = task.problem(task.ids("train")[0])
     for policy in policies.values() if environment_of(task) else ():
         policy.require_turns(problem)
@@ -225,7 +210,7 @@ def require_processes(config: RunConfig, processes: ProcessGroup, task: Task) ->
 def notes_on_devices(config: RunConfig) -> list[str]:
     """Write a line where a node takes the CPU though one may expect a GPU."""
     names = [name for name, node in config.trained_here.items() if node.device == "auto"]
-    if not names or not (what := unused_accelerator()):
+    if not names or not (what := loading.unused_accelerator()):
         return []
     return [
         f'{", ".join(names)}: device = "auto" takes the CPU: this machine seems to have {what}, '

@@ -15,6 +15,7 @@ from potluck.config import LOCAL_SWARM, ConfigError, RunConfig, as_tree
 from potluck.exchange import (
     Agreement,
     Exchange,
+    ExchangeError,
     InStep,
     Limits,
     MailboxRule,
@@ -23,22 +24,10 @@ from potluck.exchange import (
     Provenance,
     transport,
 )
-from potluck.exchange.keys.keys import (
-    IdentityError,
-    Key,
-    KnownKeys,
-    make_key,
-    read_roster,
-    roster_line,
-)
+from potluck.exchange.keys import keys
 from potluck.exchange.protocol.mailbox import Partners
 from potluck.exchange.transport import Digest, Notify
-from potluck.exchange.wire.message import (
-    BEYOND,
-    FINGERPRINT_BYTES,
-    NO_TOKENIZER,
-    PROMPT_DIGEST_BYTES,
-)
+from potluck.exchange.wire import message
 from potluck.model import Reader
 from potluck.model.loading import load_tokenizer
 from potluck.model.prompt import prompt_ids
@@ -68,13 +57,12 @@ def make_agenda(config: RunConfig, task: Task) -> Agenda:
 def agreements_of(
     config: RunConfig, task: Task, policies: Mapping[str, Reader | None]
 ) -> dict[str, Agreement]:
-    """State the terms on which each node of this process takes part; ``policies`` has None for one
-    that only writes."""
+    """State the terms on which each node takes part; one that only writes has no policy."""
     agreed = _agreed_digest(config, task)
     question_digest, agreements = _by_problem(task, _question), {}
     for name, policy in policies.items():
         model = policy.fingerprint() if policy else str(config.node[name].engine)
-        tokenizer = policy.tokenizer_digest if policy else NO_TOKENIZER
+        tokenizer = policy.tokenizer_digest if policy else message.NO_TOKENIZER
         agreements[name] = Agreement(
             run=config.name,
             node=name,
@@ -101,7 +89,7 @@ def _agreed_digest(config: RunConfig, task: Task) -> bytes:
 
 
 def _short(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()[:FINGERPRINT_BYTES]
+    return hashlib.sha256(text.encode()).digest()[: message.FINGERPRINT_BYTES]
 
 
 def _limits(config: RunConfig, policy: Reader | None) -> Limits:
@@ -118,7 +106,7 @@ def _limits(config: RunConfig, policy: Reader | None) -> Limits:
         message_bytes=min(most, MOST_MESSAGE_BYTES),
         completions=completions,
         tokens=tokens,
-        vocabulary=policy.vocabulary if policy else BEYOND,
+        vocabulary=policy.vocabulary if policy else message.BEYOND,
         text_bytes=text_bytes,
     )
 
@@ -131,7 +119,7 @@ def _by_problem(task: Task, made: Callable[[Problem], bytes]) -> Digest:
     @cache
     def known(problem_id: str) -> bytes:
         data = made(task.problem(problem_id))
-        return hashlib.sha256(data).digest()[:PROMPT_DIGEST_BYTES] if data else b""
+        return hashlib.sha256(data).digest()[: message.PROMPT_DIGEST_BYTES] if data else b""
 
     def of(problem_id: str) -> bytes | None:
         with lock:  # batches are read in threads, and no two may use one tokenizer at a time
@@ -166,23 +154,21 @@ def open_exchange(
     watches_status: bool = False,
 ) -> Iterator[Exchange]:
     """Connect the node to the others; what the recipe leaves out (roster, addresses, key) comes
-    from files that ``potluck run`` has prepared in the run's folder. Raise as
-    ``Transport.open_exchange``; and IdentityError for a key that is another's, or cannot be read.
-    """
+    from files that ``potluck run`` has prepared in the run's folder. Raise ExchangeError."""
     swarm, here = config.swarm, folder / LOCAL_SWARM
     members, roster = frozenset(config.members), swarm_roster(config, folder)
     # A name that was mistyped is not to become a new key.
-    key = Key.load(Path(swarm.key)) if swarm.key else make_key(here / f"{name}.key")
+    key = keys.Key.load(Path(swarm.key)) if swarm.key else keys.make_key(here / f"{name}.key")
     owners = [owner for owner, public in roster.items() if public == key.public]
     if owners and name not in owners:
-        raise IdentityError(
+        raise ExchangeError(
             f"{swarm.key or here} holds the key of {owners[0]!r}, not of {name!r}; name "
             f"the file of {name!r} with --set swarm.key=FILE"
         )
     if name in roster and roster[name] != key.public:
-        raise IdentityError(
+        raise ExchangeError(
             f"the roster has another key for {name!r} than {swarm.key or here}; put "
-            f"`{roster_line(name, key)}` into it, or name the right key in [swarm] key"
+            f"`{keys.roster_line(name, key)}` into it, or name the right key in [swarm] key"
         )
     listen, connect = swarm.listen, swarm.connect
     if not (listen or connect):
@@ -191,7 +177,7 @@ def open_exchange(
     own = Membership(
         agreement=agreement,
         key=key,
-        known_keys=KnownKeys(roster, members, swarm.open, here / f"{name}.known.toml"),
+        known_keys=keys.KnownKeys(roster, members, swarm.open, here / f"{name}.known.toml"),
         folder=folder / name,
         members=members,
         partners=partners_of(config, name),
@@ -236,11 +222,11 @@ def partners_of(config: RunConfig, name: str) -> Partners:
 
 def swarm_roster(config: RunConfig, folder: Path) -> dict[str, bytes]:
     """Read public keys by name, from the recipe's file or that of the nodes of this machine. Raise
-    ConfigError for a member without a key in it, IdentityError if it cannot be read."""
+    ConfigError for a member without a key in it, ExchangeError if it cannot be read."""
     place = Path(config.swarm.roster or folder / LOCAL_SWARM / "roster.toml")
     if not (config.swarm.roster or place.is_file()):
         return {}
-    roster = read_roster(place)
+    roster = keys.read_roster(place)
     for name in config.members:
         if name not in roster:
             raise ConfigError(

@@ -75,8 +75,7 @@ class Memory:
 def memory_of(
     config: RunConfig, name: str, shape: Shape, prompts: Prompts, *, gpu: bool = True
 ) -> Memory:
-    """Estimate what node ``name`` needs with a model of ``shape``; more on a GPU, where the
-    optimiser steps all weights at once."""
+    """Estimate what a node needs; more on a GPU, where the optimiser steps all weights at once."""
     node = config.node[name]
     trained = adapter_numbers(node.lora, shape) if node.lora else shape.parameters
     frozen = shape.parameters if node.lora else 0
@@ -109,7 +108,6 @@ def memory_of(
 
 
 def own_completions(config: RunConfig, name: str) -> int:
-    """Count the completions that a node writes in a round."""
     weights = {each: node.weight for each, node in config.node.items()}
     ids = [str(i) for i in range(config.problems_per_round)]
     if config.pace == "free":
@@ -125,8 +123,7 @@ def adapter_numbers(lora: LoraConfig, shape: Shape) -> int:
 
 
 def adapted_layers(lora: LoraConfig, shape: Shape) -> list[tuple[str, int, int]]:
-    """List (name, inputs, outputs) of each layer that gets an adapter; a target may be a path to
-    one."""
+    """List (name, inputs, outputs) of each layer that gets an adapter."""
     linears = [linear for linear in shape.linears if linear[0] != shape.head]
     targets = targets_of(lora.targets, {name for name, _, _ in linears}, shape.model_type)
     if targets == "all-linear":

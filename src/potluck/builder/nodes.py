@@ -9,7 +9,7 @@ import torch
 
 from potluck.builder.exchange import make_agenda, trusts_of
 from potluck.builder.objective import load_loss, load_weight
-from potluck.config import LoraConfig, NodeConfig, RunConfig
+from potluck.config import LoraConfig, RunConfig
 from potluck.exchange import Exchange
 from potluck.files import derived_seed
 from potluck.model import LanguageModel, LearningRate, ModelError, Reader, make_optimizer
@@ -36,6 +36,7 @@ from potluck.rollout.base import Engine
 from potluck.rollout.options import TextOptions
 from potluck.rollout.settings import EngineSettings, ignore
 from potluck.rollout.tinker.engine import TinkerEngine
+from potluck.rollout.tinker.options import TinkerOptions
 from potluck.rollout.tinker.session import TinkerSession
 from potluck.schedule import Agenda
 from potluck.tasks import Task
@@ -82,7 +83,14 @@ def make_learner(
     """Make a learner of the recipe's model, or of the checkpoint of ``first`` rounds."""
     node = config.node[name]
     several, dtype = processes.size > 1, getattr(torch, node.dtype)
-    load = _loader(config, node, several=several)
+    load = partial(
+        LanguageModel.load,
+        # Spread over GPUs, a model need not fit into one of them: it comes from main memory.
+        device="cpu" if several else node.device,
+        stop=config.sampling.stop,
+        dtype=dtype,
+        attention=node.attention,
+    )
     updates = config.rounds * config.objective.updates_per_round
     saved = checkpoint.checkpoint_folder(folder, first) if first else None
     model = node.model if node.lora or not saved else str(saved)
@@ -129,18 +137,21 @@ def make_learner(
 def make_remote(
     config: RunConfig, name: str, folder: Path, first: int, *, trust_code: bool = False
 ) -> RemoteLearner:
-    """Make a learner whose weights a server has, after ``first`` rounds; raise RolloutError if it
-    cannot have them."""
+    """Make a learner whose weights a server has; raise RolloutError if it cannot have them."""
     node, sampling = config.node[name], config.sampling
     assert node.lora
+    assert isinstance(node.engine, TinkerOptions)
     saved = checkpoint.served(checkpoint.checkpoint_folder(folder, first)) if first else {}
-    session = TinkerSession.of(node.engine, node.model, folder)
+    session = TinkerSession(node.engine, node.model, folder)
     seed = derived_seed(f"{config.seed}/{name}/adapter") >> 32
-    session.open(node.lora.r, seed, saved.get("state", ""))
+    reader = Reader.of(node.reads, stop=sampling.stop)
+    # Of another tokenizer the last id is none of the server's.
+    ids = reader.stop_id, reader.vocabulary - 1
+    session.open(node.lora.r, seed, saved.get("state", ""), ids)
     schedule = node.learning_rate, node.lr_schedule, node.warmup_updates, config.rounds
     return RemoteLearner(
         name,
-        Reader.of(node.reads, stop=sampling.stop),
+        reader,
         session,
         config.objective,
         LearningRate(*schedule),
@@ -149,17 +160,6 @@ def make_remote(
         longest=sampling.max_new_tokens,
         loss=load_loss(config, trust_code=trust_code),
         weight=load_weight(config, trust_code=trust_code),
-    )
-
-
-def _loader(config: RunConfig, node: NodeConfig, *, several: bool) -> Callable[..., LanguageModel]:
-    return partial(
-        LanguageModel.load,
-        # Spread over GPUs, a model need not fit into one of them: it comes from main memory.
-        device="cpu" if several else node.device,
-        stop=config.sampling.stop,
-        dtype=getattr(torch, node.dtype),
-        attention=node.attention,
     )
 
 
@@ -268,8 +268,7 @@ def make_authors(
     progress: NodeProgress,
     notify: Callable[[str], None],
 ) -> list[Author]:
-    """Make the participants of this process that only write, of those in ``exchanges``; raise
-    RolloutError if one has nothing to write with."""
+    """Make the participants that only write; raise RolloutError if one cannot."""
     agenda, authors = make_agenda(config, task), []
     for name in exchanges:
         if not isinstance(engine := config.node[name].engine, TextOptions):

@@ -22,8 +22,7 @@ MASK_BT = torch.tensor([[True, True, True], [True, False, False]])
 
 def load_loss(config: RunConfig, *, trust_code: bool) -> Loss | None:
     """Import the recipe's loss and call it once on two rows; None: the recipe names none. Raise
-    TaskError if it cannot be imported, ConfigError if it is not trusted, or makes no loss of them.
-    """
+    TaskError or ConfigError if it cannot be imported, is not trusted, or makes no loss of them."""
     if not config.objective.loss:
         return None
     what, function = _load(config, "loss", trust_code)
@@ -46,9 +45,8 @@ def load_loss(config: RunConfig, *, trust_code: bool) -> Loss | None:
 
 
 def load_weight(config: RunConfig, *, trust_code: bool) -> Weight | None:
-    """Import the recipe's weight and call it once on two rows; None: it names one of ours. A
-    function without a mark of ``weights.py`` is called on the whole batch. Raise as ``load_loss``.
-    """
+    """Import the recipe's weight and call it once on two rows; None: it names one of ours. Raise as
+    ``load_loss``. A function without a mark of ``weights.py`` is called on the whole batch."""
     if not config.objective.has_own_weight:
         return None
     what, function = _load(config, "weight", trust_code)

@@ -114,11 +114,9 @@ def _tokens_of(config: RunConfig, name: str, shape: Shape | None, mean: float) -
 def check(
     config: RunConfig, *, trust_code: bool = False, gpu: str = "", one_process: bool = False
 ) -> Stacked:
-    """Describe a run and its cost, to be printed; with a ``gpu``, whether the nodes fit.
-
-    ``one_process``: they would take turns in one. Raise PotluckError as ``plan_cost`` does, whose
-    arguments these are.
-    """
+    """Describe a run and its cost, to be printed; with a ``gpu``, whether the nodes fit, which take
+    turns in ``one_process``. Raise PotluckError as ``plan_cost`` does, whose arguments these
+    are."""
     gib = gpu_gib(gpu) if gpu else 0.0
     plan = plan_cost(config, trust_code=trust_code, gpu=gpu)
     code = [] if trust_code else code_of(config)

@@ -21,7 +21,7 @@ from potluck.builder.objective import digests_of
 from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
 from potluck.config import RunConfig
 from potluck.model import ModelError
-from potluck.model.loading import load_config
+from potluck.model.loading import load_config, require_device, require_weights
 from potluck.model.shape import Shape, published_shape, shape_of
 from potluck.node.storage import checkpoint
 from potluck.show.trackers.tracked import require_trackers
@@ -43,8 +43,6 @@ def pinned(config: RunConfig) -> RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Recipe that was looked at."""
-
     task: Task | None
     """None where its data is not at hand."""
     digests: dict[str, str]
@@ -95,8 +93,9 @@ def prepare(
         checks.require_tokenizers(seen)
     else:
         unseen.append("the tokenizers: whether all nodes have the same one")
-    if devices:
-        checks.require_devices(seen)
+    for name, node in seen.trained_here.items() if devices else ():
+        require_device(node.device, name)
+        require_weights(node.model)
     checks.require_baseline(config, folder, names)
     checks.require_served(config, folder, names, task)
     if task and known:

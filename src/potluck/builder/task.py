@@ -17,11 +17,9 @@ def make_task(
     trust_code: bool = False,
     grade: Callable[[EnvironmentTask], None] = lambda task: None,
 ) -> Task:
-    """Build the task of ``[task]``, paid by ``[[reward]]`` where there is any (``trust_code``: its
-    functions may be imported and run), with problems of ``[out_of_distribution]`` if there is one.
-    Raise TaskError if its data cannot be read, or a function not imported; ConfigError if it names
-    code that is not trusted. ``grade`` gets the task of a user's environment, before others see it.
-    """
+    """Build the task of ``[task]``, paid by ``[[reward]]`` where there is any, with problems of
+    ``[out_of_distribution]`` if there is one; raise TaskError or ConfigError. ``grade`` gets the
+    task of a user's environment, before others see it."""
     require_trusted(config, trust_code)  # before the data, which may take minutes, is read
     base = config.task.make()
     if config.task.code and isinstance(base, EnvironmentTask):
@@ -64,8 +62,7 @@ def require_problems(config: RunConfig, task: Task) -> None:
 
 
 def code_of(config: RunConfig) -> list[tuple[str, str]]:
-    """List the functions that the recipe names, behind their places in it; somebody may have
-    written one to do harm."""
+    """List the functions that the recipe names, which may do harm, behind their places in it."""
     objective, callback = config.objective, config.log.callback
     named = [("[[reward]]", each.function) for each in config.reward if each.function != "task"]
     tables = {"task": config.task, "out_of_distribution": config.out_of_distribution}
@@ -87,8 +84,7 @@ def require_trusted(config: RunConfig, trust_code: bool) -> None:
 
 
 def notes_on_authors(config: RunConfig, task: Task) -> list[str]:
-    """Write a line on each author that cannot write to every problem; raise RolloutError for one
-    that can to none."""
+    """Write a line on each author that cannot write to all; RolloutError if to none."""
     lines = []
     for name, node in config.node.items():
         if isinstance(node.engine, TextOptions):

@@ -18,7 +18,6 @@ add_commands(app)
 
 
 def main() -> None:
-    """Run the command line; end it with one of the exit codes."""
     try:
         app(prog_name="potluck")
     except (PotluckError, OSError) as error:  # of the system: a full disk, no permission

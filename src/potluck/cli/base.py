@@ -51,7 +51,6 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Print a line on stderr."""
     err.print(f"potluck: {printable(text, limit=2000)}", markup=False, soft_wrap=True)
 
 

@@ -169,14 +169,16 @@ def export_command(
         from potluck.node.storage import checkpoint as checkpoints
 
         chosen = checkpoints.newest(checkpoints.best(checkpoint) if best else checkpoint)
-        if checkpoints.served(Path(chosen)):
+        if is_served := bool(checkpoints.served(Path(chosen))):
             node, run = Path(chosen).absolute().parents[1:3]
             require_consent(load(run / "recipe.json"), [node.name], run, allow_key or (), False)
         export(chosen, folder, dtype=dtype, name=push or HERE)
     say(f"wrote {folder}")
     if not push:
         where = shlex.quote(str(folder))
-        say(f"try it: potluck evaluate {where} --task NAME, or as a server: vllm serve {where}")
+        with_base = f"merge it into its base: potluck export {where} ANOTHER"
+        serve = with_base if is_served else f"as a server: vllm serve {where}"
+        say(f"try it: potluck evaluate {where} --task NAME, or {serve}")
         say("the same with --push USER/NAME and another folder uploads it to the Hub")
         return
     size_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

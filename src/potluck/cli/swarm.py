@@ -11,21 +11,8 @@ from rich.text import Text
 
 from potluck.builder.consent import require_consent
 from potluck.builder.task import require_trusted
+from potluck.cli import options
 from potluck.cli.base import app, complain, err, out, prepare_process, say, stoppable
-from potluck.cli.options import (
-    AllowKeys,
-    Connect,
-    Displays,
-    Out,
-    Recipe,
-    Resume,
-    Sets,
-    TrustCode,
-    Web,
-    WebAt,
-    WebToken,
-    names_of_nodes,
-)
 from potluck.cli.training import AT_ONCE, opened, skipped_text, tell_end
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, from_tree, load, read_tree
@@ -45,25 +32,27 @@ Listen = Annotated[
 
 @app.command("join")
 def join_command(
-    recipe: Recipe,
+    recipe: options.Recipe,
     name: Annotated[
         str,
-        typer.Option("--as", help="Name of this node in the recipe", autocompletion=names_of_nodes),
+        typer.Option(
+            "--as", help="Name of this node in the recipe", autocompletion=options.names_of_nodes
+        ),
     ],
-    connect: Connect = None,
+    connect: options.Connect = None,
     listen: Listen = None,
     model: Annotated[
         str, typer.Option("--model", help="Model of a node that is not in the recipe (a stranger)")
     ] = "",
-    set: Sets = None,
-    folder: Out = None,
-    resume: Resume = False,
-    trust_code: TrustCode = False,
-    allow_key: AllowKeys = None,
-    display: Displays = None,
-    web: Web = False,
-    web_at: WebAt = "",
-    web_token: WebToken = False,
+    set: options.Sets = None,
+    folder: options.Out = None,
+    resume: options.Resume = False,
+    trust_code: options.TrustCode = False,
+    allow_key: options.AllowKeys = None,
+    display: options.Displays = None,
+    web: options.Web = False,
+    web_at: options.WebAt = "",
+    web_token: options.WebToken = False,
     all_here: Annotated[bool, typer.Option("--all-here", hidden=True)] = False,
 ) -> None:
     """Train one node; it meets the others on the network, and they may come and go."""
@@ -224,13 +213,15 @@ def doctor_command(
     recipe: Annotated[Path | None, typer.Argument(help="Recipe that is to be run")] = None,
     name: Annotated[
         str,
-        typer.Option("--as", help="Node that is to join from here", autocompletion=names_of_nodes),
+        typer.Option(
+            "--as", help="Node that is to join from here", autocompletion=options.names_of_nodes
+        ),
     ] = "",
-    connect: Connect = None,
+    connect: options.Connect = None,
     listen: Listen = None,
     model: Annotated[str, typer.Option("--model", help="As for join")] = "",
-    set: Sets = None,
-    folder: Out = None,
+    set: options.Sets = None,
+    folder: options.Out = None,
 ) -> None:
     """Check whether this machine can take part, and print what to do if not."""
     from potluck.doctor.checks import Target

@@ -14,21 +14,8 @@ from msgspec.structs import replace
 from potluck import STARTING_RECIPE
 from potluck.builder.consent import require_consent, secrets_of
 from potluck.builder.task import require_trusted
+from potluck.cli import options
 from potluck.cli.base import TEAM, app, complain, out, prepare_process, say, stoppable
-from potluck.cli.options import (
-    AllowKeys,
-    Controls,
-    Displays,
-    Out,
-    Recipe,
-    Resume,
-    Sets,
-    TrustCode,
-    Web,
-    WebAt,
-    WebToken,
-    passed_on,
-)
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, as_tree, load
 from potluck.config.control import controls_of
@@ -86,18 +73,18 @@ def new_command(
 
 @app.command("run")
 def run_command(
-    recipe: Recipe,
-    set: Sets = None,
-    folder: Out = None,
+    recipe: options.Recipe,
+    set: options.Sets = None,
+    folder: options.Out = None,
     check: Annotated[
         bool, typer.Option("--check", help="Print the plan and its cost; start nothing")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="With --check: print only the recipe, with every default")
     ] = False,
-    resume: Resume = False,
-    trust_code: TrustCode = False,
-    allow_key: AllowKeys = None,
+    resume: options.Resume = False,
+    trust_code: options.TrustCode = False,
+    allow_key: options.AllowKeys = None,
     gpu: Annotated[
         str, typer.Option("--gpu", help="With --check: does it fit? h100, rtx4090, ... or GiB")
     ] = "",
@@ -105,11 +92,11 @@ def run_command(
         bool,
         typer.Option("--one-process", help="All nodes in this process: the same bits each time"),
     ] = False,
-    control: Controls = None,
-    display: Displays = None,
-    web: Web = False,
-    web_at: WebAt = "",
-    web_token: WebToken = False,
+    control: options.Controls = None,
+    display: options.Displays = None,
+    web: options.Web = False,
+    web_at: options.WebAt = "",
+    web_token: options.WebToken = False,
 ) -> None:
     """Train the nodes of a recipe together on this machine, each in a process of its own."""
     config = load(recipe, [*(set or []), *([f"control={json.dumps(control)}"] * bool(control))])
@@ -167,13 +154,12 @@ def _run_apart(
 
 
 def _run_controls(config: RunConfig, place: Path, trust_code: bool) -> int:
-    """Make the controls of a run that is done; return the exit code."""
     from potluck.launch.side_by_side import run_controls
 
     names = ", ".join(each.config.name for each in controls_of(config))
     say(f"now the controls, to tell whether sharing helped: {names}")
     keys = [*dict.fromkeys(each.pair for each in secrets_of(config, config.node))]  # allowed above
-    if not run_controls(config, place, out, options=passed_on(trust_code, keys)):
+    if not run_controls(config, place, out, options=options.passed_on(trust_code, keys)):
         say("stopped, saved; go on with:")
         _say_command(f"run {_recipe_of(place)}", place, trust_code, config.control)
         return 130
@@ -193,8 +179,7 @@ def _run(
 def opened(
     displays: list[str] | None, place: Path, config: RunConfig, resume: bool
 ) -> AbstractContextManager[Display]:
-    """Open the displays of a run; it goes on behind the rounds of the node that has come furthest,
-    counted from names alone: without torch."""
+    """Open the displays of a run, which goes on where names of checkpoints say: without torch."""
     folders = (each for node in config.node for each in (place / node / "checkpoints").glob("*"))
     saved = (int(each.name) for each in folders if resume and each.name.isdecimal())
     return open_displays(displays or ["live"], Watched(out, config.end, max(saved, default=0)))

@@ -25,10 +25,6 @@ END_S = 3.0
 """Time that it has for its last messages."""
 
 
-class PageError(PotluckError):
-    """A page that cannot be served."""
-
-
 @app.command("watch")
 def watch_command(
     folders: Annotated[
@@ -103,9 +99,9 @@ def shown_in_browser(
 
 @contextmanager
 def page_of(folder: Path, address: str = "", *, token: bool = False) -> Iterator[str]:
-    """Serve the page of a run from a process of its own until the block ends; yield its address.
-    Training never waits for that process. It ends when its stdin is closed, so it does not outlive
-    this one. Raise PageError if the page cannot be served."""
+    """Serve the page of a run from a process of its own until the block ends; yield its address. It
+    ends when its stdin is closed, so it does not outlive this one. Raise PotluckError if it
+    cannot."""
     more = [*(("--web-at", address) if address else ()), *(("--web-token",) if token else ())]
     process = subprocess.Popen(
         [sys.executable, "-m", "potluck", "watch", str(folder), "--of-run", *more],
@@ -133,7 +129,7 @@ def page_of(folder: Path, address: str = "", *, token: bool = False) -> Iterator
 
 
 def _told_address(process: subprocess.Popen[bytes]) -> str:
-    """Return the address that the server prints first; raise PageError with its last line else."""
+    """Return the address that the server prints first, or raise its last line."""
     assert process.stdout
     last, too_late = "it said nothing", threading.Timer(START_S, process.kill)
     too_late.start()
@@ -144,7 +140,7 @@ def _told_address(process: subprocess.Popen[bytes]) -> str:
             last = line.decode(errors="replace").strip() or last
     finally:
         too_late.cancel()
-    raise PageError(one_line(last).removeprefix("potluck: "))
+    raise PotluckError(one_line(last).removeprefix("potluck: "))
 
 
 def _stay() -> None:

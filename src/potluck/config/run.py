@@ -13,8 +13,8 @@ from potluck.objective.methods import ObjectiveConfig, reads_author_logp
 from potluck.rollout.options import HFOptions, VllmOptions
 from potluck.rollout.texts.options import FileOptions, OpenAIOptions
 from potluck.rollout.tinker.options import TinkerOptions
-from potluck.tasks import AnyTask
 from potluck.tasks.arithmetic import DigitsOptions
+from potluck.tasks.named import AnyTask
 from potluck.tasks.rewards import RewardOptions
 from potluck.types import Sampling
 

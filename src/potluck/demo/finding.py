@@ -14,7 +14,6 @@ from potluck.reports.answers import ControlAnswer
 from potluck.reports.runs import COMPLETIONS, WrittenCompletion, read_lines
 
 SKILLS: Final = {"+": "additions", "-": "subtractions"}
-"""Sign of a problem -> its kind."""
 LACKED: Final = {"adder": "-", "subtractor": "+"}
 TOGETHER, BY_ITSELF = "together", ("half", "alone")
 WINDOW = 480
@@ -52,7 +51,6 @@ class Gain:
     together: float
     by_itself: float
     way: str
-    """The sooner of BY_ITSELF."""
 
     @property
     def cells(self) -> list[str]:
@@ -77,7 +75,6 @@ class Result:
 
     seeds: tuple[int, ...]
     seconds: float
-    """Duration of the whole demo."""
     nodes: Mapping[str, Mapping[str, Sequence[OwnAnswers]]]
     """node -> setting -> its answers for each seed; the settings are TOGETHER and BY_ITSELF."""
     answers: tuple[ControlAnswer, ...]
@@ -100,7 +97,6 @@ class Result:
 
 
 def own_answers(folder: Path, node: str, rounds: int) -> OwnAnswers:
-    """Read what a node wrote in a run folder."""
     right, written = ([Counter[str]() for _ in range(rounds)] for _ in range(2))
     for line in read_lines(folder / node / COMPLETIONS, WrittenCompletion):
         if line.author == node:
@@ -111,8 +107,7 @@ def own_answers(folder: Path, node: str, rounds: int) -> OwnAnswers:
 
 
 def curve(courses: Sequence[OwnAnswers], sign: str) -> list[tuple[float, float]]:
-    """Return completions that the model has written up to each round and the share of right ones
-    around there, over all seeds."""
+    """Return (completions written by then, share of right ones around there) over all seeds."""
     rights, writtens = [each.right for each in courses], [each.written for each in courses]
     x = _sums(writtens, lambda its: sum(its.values())) / len(courses)
     middle = (x[1:] + x[:-1]) / 2

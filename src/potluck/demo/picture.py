@@ -17,7 +17,6 @@ LOOKS: Final = {
     "half": ("by itself: writes half", style.ORANGE, "solid"),
     "alone": ("by itself: writes all", style.GREY, (0, (4, 2))),
 }
-"""Setting -> its words, colour and line."""
 ABOUT = (
     "Each model can do one kind of problem, and hardly ever the other. Shown: the share of right "
     "answers among those\nthat it samples, by the number of completions that it has written "

@@ -1,9 +1,5 @@
-"""The demo: two models with one skill each, together and each by itself.
-
-Runs with the same seeds: both together with LWS, where each writes half of the completions; and
-their controls. They run side by side, each in a process with one thread, so that the numbers do
-not depend on the machine's load.
-"""
+"""The demo: two models with one skill each, together and each by itself. The runs go side by side,
+each in a process with one thread, so that the numbers do not depend on the machine's load."""
 
 import time
 from dataclasses import dataclass
@@ -36,14 +32,8 @@ LEAD = (
 )
 
 
-class DemoError(PotluckError):
-    """A demo that cannot start."""
-
-
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One run of the demo."""
-
     seed: int
     setting: str
     run: WholeRun
@@ -62,10 +52,10 @@ def cells(folder: Path, *, rounds: int | None, seeds: range) -> list[Cell]:
 
 
 def demo(folder: Path, *, rounds: int | None, seeds: range, console: Console) -> Result:
-    """Run the cells and write summary.json, accuracy.png and report.html; raise DemoError if the
-    folder is in use, and SideBySideError if a run breaks down."""
+    """Run the cells and write summary.json, accuracy.png and report.html; raise PotluckError if the
+    folder is in use, or if a run breaks down."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DemoError(f"{folder} exists; name another folder with --out, or remove it")
+        raise PotluckError(f"{folder} exists; name another folder with --out, or remove it")
     began, plan = time.monotonic(), cells(folder, rounds=rounds, seeds=seeds)
     console.print(f"An adder and a subtractor, together and each by itself: {len(plan)} runs")
     if not run_side_by_side([cell.run for cell in plan], console):
@@ -84,8 +74,7 @@ def demo(folder: Path, *, rounds: int | None, seeds: range, console: Console) ->
 
 
 def summarise(plan: list[Cell], *, seconds: float) -> Result:
-    """Read from the run folders what the demo tells, and keep in those of the runs together what
-    their controls told."""
+    """Read what the demo tells from the run folders, and keep what the controls told in them."""
     rounds, found = plan[0].run.config.rounds, list[ControlAnswer]()
     nodes: dict[str, dict[str, list[OwnAnswers]]] = {}
     together = {cell.seed: cell.run.folder for cell in plan if cell.setting == TOGETHER}

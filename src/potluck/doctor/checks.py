@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import resource
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -148,10 +149,6 @@ def memory(target: Target) -> Judged:
 
 def open_files(target: Target) -> Judged:
     """Check the limit of ``ulimit -n`` for the swarm."""
-    try:
-        import resource
-    except ImportError:  # not on every system
-        return "ok", "any number"
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_ANYWAY + FILES_A_NODE * target.nodes
     if limit == resource.RLIM_INFINITY or limit >= wanted:
@@ -195,15 +192,11 @@ def disk(target: Target) -> Judged:
     free_bytes = shutil.disk_usage(place).free
     free = f"{free_bytes / GIB:.1f} GiB free at {place}"
     if free_bytes < DISK_WARN_BYTES:
-        return (
-            "warn",
-            f"{free}; a node keeps two checkpoints and all its rounds (--out)",
-        )
+        return "warn", f"{free}; a node keeps two checkpoints and all its rounds (--out)"
     return "ok", free
 
 
 def roster(target: Target) -> Judged:
-    """Check that the roster can be read and has a key for each member."""
     if not (path := target.roster):
         return "warn", "none: a name's first key is believed; fine among friends"
     try:
@@ -283,10 +276,8 @@ OF_MACHINE: dict[str, Callable[[Target], Judged]] = {
     "disk": disk,
     "clock": clock,
 }
-"""Checks of every machine, by name, in the order of their findings."""
 OF_NODE: dict[str, Callable[[Target], Judged]] = {
     "roster": roster,
     "key": key,
     "certificates": certificates,
 }
-"""Checks of a node that joins others."""

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from potluck.builder.consent import BUCKET, notes_on_reach
@@ -97,7 +97,6 @@ def meeting(target: Target) -> Judged:
 
 
 def listening(address: str, complaint: OSError | None) -> Judged:
-    """Check an address by the ``complaint`` when it was taken for a moment."""
     if complaint is None:
         return "ok", f"{address} is free; a firewall must let it in"
     out = WHY_NOT_HERE.get(complaint.errno or 0, "choose another address")
@@ -111,7 +110,6 @@ def _calling(target: Target, line: Transport, address: str) -> Judged:
 
 
 def reaching(address: str, complaint: OSError | None) -> Judged:
-    """Check an address by the ``complaint`` when it was called."""
     if complaint is None:
         return "ok", f"{address} answers"
     why = (out for kind, out in WHY_NOT_THERE.items() if isinstance(complaint, kind))
@@ -123,19 +121,18 @@ def reaching(address: str, complaint: OSError | None) -> Judged:
 class Seen:
     """Nodes and announcements that were heard, by name of the node."""
 
-    live: frozenset[str]
-    difference_s: dict[str, float]
+    live: set[str] = field(default_factory=set)
+    difference_s: dict[str, float] = field(default_factory=dict)
     """Clock of a node minus this one's, as its announcement arrived."""
-    public: dict[str, bytes]
+    public: dict[str, bytes] = field(default_factory=dict)
     """Key that signed a node's last announcement; each node of ``difference_s`` has one."""
-    complaints: dict[str, str]
+    complaints: dict[str, str] = field(default_factory=dict)
 
 
 def look(endpoints: Endpoints, run: str, *, listen_s: float = LISTEN_S) -> Seen:
     """Listen at endpoints that answer TCP for ``listen_s`` once connected, which may take as long;
     raise ExchangeError if no node or relay answers there, or the line cannot be opened."""
-    live: set[str] = set()
-    seen = Seen(frozenset(), {}, {}, {})
+    seen = Seen()
 
     def heard(sample: Any) -> None:
         name, arrived_s = str(sample.key_expr).rpartition("/")[2], time.time()
@@ -148,8 +145,8 @@ def look(endpoints: Endpoints, run: str, *, listen_s: float = LISTEN_S) -> Seen:
             seen.complaints.setdefault(name, str(error))
 
     def appeared(sample: Any) -> None:
-        if len(live) < MOST:
-            live.add(str(sample.key_expr).rpartition("/")[2])
+        if len(seen.live) < MOST:
+            seen.live.add(str(sample.key_expr).rpartition("/")[2])
 
     closing = threading.Event()
     timer = threading.Timer(listen_s, closing.set)
@@ -171,7 +168,7 @@ def look(endpoints: Endpoints, run: str, *, listen_s: float = LISTEN_S) -> Seen:
         session.liveliness().declare_subscriber(f"{run}/live/*", appeared, history=True)
         session.declare_subscriber(f"{run}/ann/*", heard)
         time.sleep(listen_s)
-    return replace(seen, live=frozenset(live))
+    return seen
 
 
 def peers(target: Target, endpoints: Endpoints) -> Iterator[Finding]:

@@ -3,7 +3,9 @@ the round goes on without it, and ``Round.missing`` names it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
+
+import msgspec
 
 from potluck.reports.status import PeerLine, StatusLine
 from potluck.types import Completion, PotluckError
@@ -39,6 +41,23 @@ class WireError(ExchangeError):
         self.reason = reason
 
 
+_Form = TypeVar("_Form")
+
+
+def unpacked(data: bytes | memoryview, form: type[_Form], what: str) -> _Form:
+    """Decode MessagePack that a peer may have written; raise WireError if it is no ``form``."""
+    try:
+        return msgspec.msgpack.decode(data, type=form)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"{what} not readable: {error}") from error
+
+
+def require_at_most(most: int, number: int, what: str) -> None:
+    """Raise WireError for a number beyond the bound that a reader has set."""
+    if number > most:
+        raise WireError(f"{what}; at most {most} are taken", "too large")
+
+
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """Cost of a round on the network, as this node saw it. Bytes are those of sealed messages."""
@@ -51,7 +70,6 @@ class Traffic:
     refused: Mapping[str, int] = field(default_factory=dict)
     """Batches and announcements refused since the last ``finish``, by their sender's name."""
     quarantined: tuple[str, ...] = ()
-    """Nodes that are in quarantine now, sorted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,10 +95,8 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Completions that a node has of a round when it stops waiting.
-
-    Two nodes have equal ones if both miss nothing and neither has anything late.
-    """
+    """Completions that a node has of a round when it stops waiting. Two nodes that miss nothing and
+    have nothing late have equal ones."""
 
     completions: tuple[Completion, ...]
     """Completions of this round, the node's own among them once; in ``canonical_order``."""
@@ -97,20 +113,21 @@ class Round:
 
     def received_by(self, me: str, round: int) -> Received:
         """Collect what the others sent again, from the record of a ``round`` of node ``me``."""
+        batches = self.by_author(round).items()
+        made = (Delivery(by, then, b"", (*of,)) for (by, then), of in batches if by != me)
+        return Received(tuple(made))
+
+    def by_author(self, round: int) -> dict[tuple[str, int], list[Completion]]:
+        """Sort the completions of a ``round`` by author and the author's round."""
         batches: dict[tuple[str, int], list[Completion]] = {}
         for then, completions in [(round, self.completions), *sorted(self.late.items())]:
             for completion in completions:
-                if completion.author != me:
-                    batches.setdefault((completion.author, then), []).append(completion)
-        return Received(
-            tuple(Delivery(author, then, b"", (*of,)) for (author, then), of in batches.items())
-        )
+                batches.setdefault((completion.author, then), []).append(completion)
+        return batches
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """State of an exchange at one moment."""
-
     peers: Mapping[str, PeerLine]
     """Every other member, every stranger that was heard, and every name that was refused."""
     round: int = 0
@@ -123,9 +140,8 @@ def silent(here: int, awaited: int) -> None:
 
 
 class Exchange(Protocol):
-    """One node's connection to all others: the interface of a transport (CONTRIBUTING.md, "To add
-    something"). ``send``, ``receive`` and ``gather`` raise ExchangeError if the transport itself
-    has failed."""
+    """One node's connection to all others: the interface of a transport. ``send``, ``receive`` and
+    ``gather`` raise ExchangeError if the transport itself has failed."""
 
     def send(self, round: int, batch: Sequence[Completion]) -> None:
         """Make this node's batch of a round available to every node, without waiting for any.
@@ -166,16 +182,14 @@ class Exchange(Protocol):
 
         Call it once a round and every five seconds. It waits for nothing and may be called from any
         thread. A transport may drop lines, and send none while nobody listens; only the newest
-        counts. Raise ValueError if the line is another node's or run's.
+        counts.
         """
 
     def status(self) -> Status:
-        """Return what is known of each peer now. It waits for nothing and may be called from any
-        thread, between any two other calls."""
+        """Return what is known of each peer now, without waiting; any thread may call it."""
 
     def close(self) -> None:
-        """Leave, and tell the others; unfetched batches are gone until this node is back. A second
-        call does nothing."""
+        """Leave, and tell the others; a second call does nothing."""
 
 
 def assemble_round(
@@ -185,7 +199,6 @@ def assemble_round(
     traffic: Traffic,
     newest: Mapping[str, int],
 ) -> Round:
-    """Return the round of these batches, the node's own among them."""
     by_round: dict[int, list[Completion]] = {round: []}
     messages = []
     for each in batches:

@@ -5,18 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from potluck.exchange.base import (
-    Delivery,
-    Reason,
-    Received,
-    Round,
-    Status,
-    Traffic,
-    Waiting,
-    WireError,
-    assemble_round,
-    silent,
-)
+from potluck.exchange import base
 from potluck.exchange.protocol.rules import InStep, MailboxRule
 from potluck.exchange.transport import Agreement
 from potluck.exchange.wire.byte_planes import Codec
@@ -49,8 +38,6 @@ class MemoryHub:
         self._lines: dict[str, StatusLine] = {}
 
     def member(self, name: str) -> "_Member":
-        if name not in self._agreements:
-            raise ValueError(f"{name!r} is not on this hub; it has {', '.join(self._agreements)}")
         return _Member(self, self._agreements[name])
 
     def deliver(self, round: int, author: str, message: bytes) -> None:
@@ -66,14 +53,16 @@ class _Member:
         self._settled = set(hub._received.get(agreement.node, {}))
         self._sent_tokens = 0
         self._newest: dict[str, int] = {}
-        self._refused: dict[tuple[int, str], Reason] = {}
+        self._refused: dict[tuple[int, str], base.Reason] = {}
 
     def send(self, round: int, batch: Sequence[Completion]) -> None:
         message = self._agreement.message(round, tuple(batch))
         self._hub.deliver(round, self._agreement.node, encode(message, codec=self._hub._codec))
         self._sent_tokens = sum(len(c.token_T) for c in batch)
 
-    def receive(self, round: int, *, wait_s: float = 0.0, waiting: Waiting = silent) -> Received:
+    def receive(
+        self, round: int, *, wait_s: float = 0.0, waiting: base.Waiting = base.silent
+    ) -> base.Received:
         # No waiting: in one thread, nobody can send meanwhile.
         sent, me, rule = self._hub._sent, self._agreement.node, self._hub._rule
         newest = {author: then for then, author in sorted(sent)}
@@ -83,40 +72,39 @@ class _Member:
             if author != me and is_of_use and (author, then) not in self._settled:
                 self._settled.add((author, then))
                 if (completions := self._read(then, author)) is not None:
-                    batches.append(Delivery(author, then, sent[then, author], completions))
+                    batches.append(base.Delivery(author, then, sent[then, author], completions))
         here = {each.author for each in batches if each.round == round} | {me}
         awaited = self._hub._agreements.keys() if rule.in_step else set()
-        return Received(tuple(batches), tuple(sorted(awaited - here)))
+        return base.Received(tuple(batches), tuple(sorted(awaited - here)))
 
-    def finish(self, round: int, received: Received) -> Round:
+    def finish(self, round: int, received: base.Received) -> base.Round:
         sent, me, in_step = self._hub._sent, self._agreement.node, self._hub._rule.in_step
         batches, missing, size_bytes = [*received.batches], received.missing, 0
         if (own := self._read(round, me)) is None:
             missing = (*missing, me)
         else:
             size_bytes = len(sent[round, me])
-            batches.insert(0, Delivery(me, round, sent[round, me], own))
+            batches.insert(0, base.Delivery(me, round, sent[round, me], own))
         if in_step:  # late batches last
             batches.sort(key=lambda each: (each.round != round, each.round, each.author))
         received_bytes = sum(len(each.message) for each in received.batches)
         newest = {} if in_step else {author: then for then, author in sorted(sent)}
-        traffic = Traffic(size_bytes, self._sent_tokens, received_bytes)
-        return assemble_round(round, batches, missing, traffic, newest)
+        traffic = base.Traffic(size_bytes, self._sent_tokens, received_bytes)
+        return base.assemble_round(round, batches, missing, traffic, newest)
 
-    def gather(self, wait_s: float, waiting: Waiting = silent) -> tuple[str, ...]:
+    def gather(self, wait_s: float, waiting: base.Waiting = base.silent) -> tuple[str, ...]:
         return ()
 
     def tell(self, line: StatusLine) -> None:
-        self._agreement.require_own(line)
         self._hub._lines[line.node] = line
 
-    def status(self) -> Status:
+    def status(self) -> base.Status:
         peers = {}
         for name in self._hub._agreements.keys() - {self._agreement.node}:
             refused = Counter[str](why for (_, by), why in self._refused.items() if by == name)
             newest, line = self._newest.get(name), self._hub._lines.get(name)
             peers[name] = PeerLine(live=True, newest_round=newest, refused=refused, line=line)
-        return Status(peers)  # its round is 0: nodes that share a process skip none
+        return base.Status(peers)  # its round is 0: nodes that share a process skip none
 
     def close(self) -> None: ...
 
@@ -128,7 +116,7 @@ class _Member:
             completions = self._agreement.accept(
                 author, round, decode(data, self._agreement.limits)
             )
-        except WireError as error:
+        except base.WireError as error:
             self._refused[round, author] = error.reason
             return None
         self._newest[author] = max(round, self._newest.get(author, 0))

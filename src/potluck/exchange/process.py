@@ -4,30 +4,21 @@ All that waits for others has a thread of its own; the training thread waits onl
 ``gather``, and there for as long as it says.
 """
 
+import random
 import secrets
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import islice
 
 from msgspec.structs import replace
 
-from potluck.exchange.base import (
-    Delivery,
-    ExchangeError,
-    Received,
-    Round,
-    Status,
-    Traffic,
-    Waiting,
-    WireError,
-    assemble_round,
-    silent,
-)
-from potluck.exchange.fetcher import Answers, Fetcher, WorkerThreads
-from potluck.exchange.keys.keys import BATCH, without_signature
-from potluck.exchange.protocol.announcement import encode_announcement, offer_of
+from potluck.exchange import base
+from potluck.exchange.keys.keys import BATCH, verify, without_signature
+from potluck.exchange.protocol.announcement import digest_of, encode_announcement, offer_of
 from potluck.exchange.protocol.beliefs import Beliefs, Question
 from potluck.exchange.protocol.fetch_queue import FetchJob, FetchQueue
 from potluck.exchange.protocol.outbox import Outbox
@@ -41,6 +32,7 @@ from potluck.exchange.protocol.signed import (
 )
 from potluck.exchange.transport import Membership
 from potluck.exchange.wire.codec import decode, encode
+from potluck.exchange.workers import WorkerThreads
 from potluck.reports.events import Notice
 from potluck.reports.status import PeerLine, StatusLine
 from potluck.types import Completion
@@ -48,12 +40,17 @@ from potluck.types import Completion
 TELL_S = 0.2
 CLOSE_S = 5.0
 """Seconds that a closed exchange waits for its threads."""
+MOST_ANSWERS = 256
+"""Answers to one question that are verified. What is none by its form does not count."""
+
+Answers = Iterable[tuple[Hashable, Payload]]
+"""Anybody's answers as they come, each with the program that sent it; none if nobody answers."""
 
 
 class ProcessExchange(ABC):
     """One node's connection to the others, whatever carries the bytes. A transport starts threads
-    that announce what ``_announcement`` returns, and tell ``_beliefs`` and ``_mailbox`` what they
-    hear; both are guarded by the lock of ``_changed``."""
+    that announce what ``_announcement`` returns, tell ``_beliefs`` and ``_mailbox`` what they hear,
+    and then call ``_wake``; all three need the lock of ``_changed``."""
 
     def __init__(self, own: Membership) -> None:
         self._own, self._agreement = own, own.agreement
@@ -80,11 +77,7 @@ class ProcessExchange(ABC):
         self._lines = Believed(self._agreement.run, STATUS_LINES)
         self._lines_lock = threading.Lock()
         self._beliefs = Beliefs(own.agreement, self._session_id, own.known_keys, self._mailbox)
-        self._workers = WorkerThreads(self._me, self._closed)
-        self._fetcher = Fetcher(
-            *(self._get_batches, self._get_answers, self._agreement, self._mailbox, self._beliefs),
-            *(self._changed, self._workers),
-        )
+        self._workers = WorkerThreads(self._me)
 
     @abstractmethod
     def _get_batches(self, job: FetchJob) -> Answers:
@@ -107,7 +100,7 @@ class ProcessExchange(ABC):
         message = self._agreement.message(round, tuple(batch))
         signed = self._own.key.sign(BATCH, encode(message, codec=self._own.codec))
         if len(signed) > (limit_bytes := self._agreement.limits.message_bytes):
-            raise ExchangeError(
+            raise base.ExchangeError(
                 f"{self._me!r} wrote a batch of {len(signed)} bytes for round {round}, "
                 f"but others take at most {limit_bytes}; lower problems_per_round or max_new_tokens"
             )
@@ -119,17 +112,19 @@ class ProcessExchange(ABC):
             self._disk_is_full = True
         with self._lock:
             self._mailbox.begin(round, time.monotonic())
-            self._fetcher.wake()
+            self._wake()
             self._due_s = 0.0
             self._to_announce.notify()
 
-    def receive(self, round: int, *, wait_s: float = 0.0, waiting: Waiting = silent) -> Received:
+    def receive(
+        self, round: int, *, wait_s: float = 0.0, waiting: base.Waiting = base.silent
+    ) -> base.Received:
         end_s = time.monotonic() + wait_s
         self._wait(lambda: self._mailbox.arrivals(round, time.monotonic()), end_s, waiting)
         with self._lock:
             return self._mailbox.receive(round, time.monotonic(), waited=wait_s > 0)
 
-    def finish(self, round: int, received: Received) -> Round:
+    def finish(self, round: int, received: base.Received) -> base.Round:
         own, own_signed = self._read_own(round)
         sent_tokens = sum(len(c.token_T) for c in own or ())
         batches, missing, newest = [*received.batches], received.missing, dict[str, int]()
@@ -137,17 +132,17 @@ class ProcessExchange(ABC):
             peers = self._mailbox.peers
             sizes = len(own_signed), sent_tokens, self._mailbox.take_received_bytes()
             quarantined = peers.quarantined(time.monotonic())
-            traffic = Traffic(*sizes, peers.take_refused(), quarantined)
+            traffic = base.Traffic(*sizes, peers.take_refused(), quarantined)
             if not self._own.rule.in_step:
                 newest = {b.author: peers.newest_offer(b.author, b.round) for b in batches}
         self._notify_all()
         if own is not None:
-            batches.insert(0, Delivery(self._me, round, own_signed, own))
+            batches.insert(0, base.Delivery(self._me, round, own_signed, own))
         elif self._me in self._own.members:
             missing = (*missing, self._me)
-        return assemble_round(round, batches, missing, traffic, newest)
+        return base.assemble_round(round, batches, missing, traffic, newest)
 
-    def gather(self, wait_s: float, waiting: Waiting = silent) -> tuple[str, ...]:
+    def gather(self, wait_s: float, waiting: base.Waiting = base.silent) -> tuple[str, ...]:
         def arrivals() -> tuple[set[str], set[str]]:
             members = set(self._mailbox.peers.members())
             return members - self._mailbox.absent(), members
@@ -157,12 +152,11 @@ class ProcessExchange(ABC):
             return tuple(sorted(self._mailbox.absent()))
 
     def tell(self, line: StatusLine) -> None:
-        self._agreement.require_own(line)
         signed = encode_status(line, self._own.key, session=self._session_id)
         with self._lock:  # else the thread that has just sent the line before drops this one
             self._line = signed
 
-    def status(self) -> Status:
+    def status(self) -> base.Status:
         now_s = time.monotonic()
         with self._lock:
             peers = self._mailbox.peers
@@ -175,7 +169,7 @@ class ProcessExchange(ABC):
                 peer, said = seen.get(name, PeerLine()), self._lines.newest.get(name)
                 counts = dict(Counter(peer.refused) + Counter(self._lines.refused.get(name)))
                 seen[name] = replace(peer, line=said.line if said else None, refused=counts)
-        return Status(seen, round)
+        return base.Status(seen, round)
 
     def close(self) -> None:
         with self._lock:
@@ -199,6 +193,86 @@ class ProcessExchange(ABC):
             clock_s=self._joined_s + time.monotonic(),
         )
 
+    def _wake(self) -> bool:
+        """Start a thread for each batch that is to be fetched now, and each node to be asked;
+        return whether a batch is fetched. Retries are due later, so call it often."""
+        if self._closed.is_set():
+            return False
+        is_fetching, now_s = False, time.monotonic()
+        while question := self._beliefs.take_question(now_s):
+            try:
+                self._workers.start("ask the others", partial(self._ask, question))
+            except RuntimeError:  # it is asked again later, when there may be a thread
+                self._beliefs.unanswered(question, now_s)
+        while job := self._mailbox.fetch_queue.take(now_s):
+            try:
+                self._workers.start("fetch batches", partial(self._fetch, job))
+                is_fetching = True
+            except RuntimeError:
+                self._mailbox.fetch_queue.again(job, now_s, jitter=random.random())
+        return is_fetching
+
+    def _fetch(self, job: FetchJob) -> None:
+        came = any(self._read_batch(job, payload) for _, payload in self._get_batches(job))
+        with self._changed:
+            if not came:
+                self._mailbox.fetch_queue.again(job, time.monotonic(), jitter=random.random())
+            self._wake()
+
+    def _ask(self, question: Question) -> None:
+        announcement = None
+        answers = self._beliefs.worth_reading(question, self._get_answers(question))
+        for payload in islice(answers, MOST_ANSWERS):
+            try:
+                announcement = self._beliefs.read_answer(question, payload)
+                break
+            except base.WireError as error:  # Another node may serve its key.
+                self._refuse(question.name, error, fault=False)
+        with self._changed:
+            if announcement:
+                self._beliefs.answered(question, announcement, time.monotonic())
+                self._changed.notify_all()
+            else:
+                self._beliefs.unanswered(question, time.monotonic())
+            self._wake()
+
+    def _read_batch(self, job: FetchJob, payload: Payload) -> bool:
+        """Validate one answer; return whether it is what its author announced."""
+        author, offer = job.author, job.offer
+        with self._changed:
+            self._mailbox.received_bytes += len(payload)
+            peer = self._mailbox.peers.get(author)
+            public = peer.public if peer else b""
+        try:
+            what = f"its batch of round {offer.round}"
+            if (size := len(payload)) != offer.size_bytes:
+                claimed = f"which was announced with {offer.size_bytes}"
+                raise base.WireError(f"{size} bytes came for {what}, {claimed}", "forged")
+            signed = bytes(payload)
+            if digest_of(signed) != offer.digest:
+                raise base.WireError(f"what came for {what} is another", "forged")
+            data = verify(BATCH, signed, public)
+        except base.WireError as error:
+            self._refuse(author, error, fault=False)  # Another node may serve its key.
+            return False
+        try:
+            message = decode(data, self._agreement.limits)
+            completions = self._agreement.accept(author, offer.round, message)
+        except base.WireError as error:
+            with self._changed:
+                if self._mailbox.fetch_queue.settle(author, offer, valid=False):
+                    self._refuse(author, error, fault=True)
+            return True
+        with self._changed:
+            self._mailbox.deliver(base.Delivery(author, offer.round, signed, completions), offer)
+            self._changed.notify_all()
+        return True
+
+    def _refuse(self, name: str, error: base.WireError, *, fault: bool) -> None:
+        with self._changed:
+            self._mailbox.refuse(name, error, time.monotonic(), fault=fault)
+            self._changed.notify_all()
+
     def _read_lines(self, confirmed: Mapping[str, tuple[bytes, bytes]], now_s: float) -> None:
         """Read the status lines that came; ``confirmed`` has the key and the session of those that
         may have one. What is there of others is counted."""
@@ -220,13 +294,13 @@ class ProcessExchange(ABC):
         try:
             message = decode(without_signature(signed), self._agreement.limits)
             return self._agreement.accept(self._me, round, message), signed
-        except WireError as error:
+        except base.WireError as error:
             what = f"the others refuse this node's batch of round {round}: {error}"
             self._own.notify(Notice(what))
             return None, signed
 
     def _wait(
-        self, arrivals: Callable[[], tuple[set[str], set[str]]], end_s: float, waiting: Waiting
+        self, arrivals: Callable[[], tuple[set[str], set[str]]], end_s: float, waiting: base.Waiting
     ) -> None:
         """Block until every awaited peer in ``arrivals`` (here, awaited) is here, or ``end_s``."""
 

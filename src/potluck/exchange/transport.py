@@ -14,7 +14,6 @@ from potluck.exchange.protocol.rules import MailboxRule
 from potluck.exchange.wire.byte_planes import Codec
 from potluck.exchange.wire.message import NO_TOKENIZER, Limits, Message, Provenance
 from potluck.reports.events import Told
-from potluck.reports.status import StatusLine
 from potluck.types import Completion
 
 TRANSPORTS = {
@@ -57,14 +56,6 @@ class Agreement:
             prompts[id], questions[id] = prompt, question
         made = Message(self.run, round, self.node, self.provenance, prompts, batch, questions)
         return made if made.has_texts else replace(made, questions={})
-
-    def require_own(self, line: StatusLine) -> None:
-        """Raise ValueError if a status line is not this node's, of this run."""
-        if (line.run, line.node) != (self.run, self.node):
-            raise ValueError(
-                f"{self.node!r} of run {self.run!r} cannot tell the status of {line.node!r} of "
-                f"run {line.run!r}"
-            )
 
     def accept(self, sender: str, round: int, message: Message) -> tuple[Completion, ...]:
         """Return the completions of a decoded message; raise WireError if it is another node's,
@@ -190,12 +181,10 @@ class Transport(Protocol):
         ``tls``, to ``listen`` on or to call; ``where`` is the recipe's key, for the message."""
 
     def free_endpoints(self, count: int, folder: Path) -> Sequence[str]:
-        """Return addresses at which ``count`` nodes of this machine can be reached by each other;
-        ``folder`` is for what they need on disk."""
+        """Return addresses for ``count`` nodes of this machine; ``folder`` is for their files."""
 
     def try_endpoint(self, endpoint: str, *, listen: bool) -> OSError | None:
-        """Take an address for a moment, or call it; return what was wrong with it. It has passed
-        ``check_endpoints``."""
+        """Take an address that is sound for a moment, or call it; return what was wrong with it."""
 
 
 def transport(name: str) -> Transport:

@@ -39,7 +39,6 @@ from potluck.tasks.rewards import HANDED, hand_over, load_function
 from potluck.types import PotluckError
 
 Shown = Display | str | None
-"""A display, the name of one, "auto", or None."""
 Callbacks = Sequence[Callable[[Event], object]]
 GivenReward = Callable[..., Any] | str
 Rewards = Sequence[GivenReward | tuple[GivenReward, float]]
@@ -74,8 +73,7 @@ class BackgroundRun(Future[RunResult]):
         self._stop.set()
 
     def result(self, timeout: float | None = None) -> RunResult:
-        """Wait for the end, ``timeout`` seconds at most; Ctrl-C stops the run. Raise what the run
-        raised, or TimeoutError."""
+        """Wait for the end; Ctrl-C stops the run. Raise what it raised, or TimeoutError."""
         try:
             return super().result(timeout)
         except KeyboardInterrupt:

@@ -22,27 +22,15 @@ from potluck.exchange import Exchange
 from potluck.files import one_line, write_for_readers
 from potluck.node.loop import Node
 from potluck.node.participant import Participant
-from potluck.reports import RoundReport
-from potluck.reports.events import (
-    Alert,
-    Evaluated,
-    Event,
-    Notice,
-    PeerNews,
-    PhaseProgress,
-    RoundDone,
-    Told,
-)
+from potluck.reports import RoundReport, events
 from potluck.reports.runs import STATUS
 from potluck.reports.status import FolderStatus, PeerLine, StatusLine, author_status
 from potluck.version import __version__
 
 BEAT_S = 1.0
-"""Seconds between two writings of status.json."""
 TELL_S = 5.0
 """Most seconds between two status lines to the swarm; one is told after each round, too."""
 MOST_EVENTS = 5_000
-"""Messages that one process writes down."""
 MOST_PEERS = 256
 """Peers in status.json: those that were heard last."""
 
@@ -67,7 +55,7 @@ class Journal:
             for name in names
         }
         self._nodes: Sequence[Participant] = ()
-        self._unwritten: list[Told] = []
+        self._unwritten: list[events.Told] = []
         self._messages = 0
         self._told: dict[str, tuple[int, float]] = {}
         self._over = threading.Event()
@@ -110,17 +98,17 @@ class Journal:
         self._over.set()
         self._thread.join()
 
-    def show(self, event: Event) -> None:
+    def show(self, event: events.Event) -> None:
         match event:
-            case PhaseProgress(node=node, phase=phase, done=done, total=total):
+            case events.PhaseProgress(node=node, phase=phase, done=done, total=total):
                 self._change(node, phase=phase, done=done, total=total)
-            case RoundDone(node=node, report=report):
+            case events.RoundDone(node=node, report=report):
                 self._change(node, phase="", done=0, total=0, **_of_round(node, report))
-            case Evaluated(node=node, report=evaluation):
+            case events.Evaluated(node=node, report=evaluation):
                 self._change(node, phase="", done=0, total=0, accuracy=evaluation.validation)
                 for name in self._names if evaluation.at_end else ():
                     self._change(name, rounds=evaluation.round)
-            case Notice() | PeerNews() | Alert():
+            case events.Notice() | events.PeerNews() | events.Alert():
                 if self._nodes:
                     self._write_down(event)
                 else:
@@ -130,16 +118,18 @@ class Journal:
         if node in self._lines:
             self._lines[node] = replace(self._lines[node], **fields)
 
-    def _write_down(self, told: Told) -> None:
+    def _write_down(self, told: events.Told) -> None:
         """Write news into the first node's folder; the others would only repeat it."""
         self._messages += 1
         if self._messages > MOST_EVENTS:
             return
         if self._messages == MOST_EVENTS:
-            told = Notice(f"{MOST_EVENTS} messages are written down: no more, until a new start")
-        kind = "alert" if isinstance(told, Alert) else "message"
+            told = events.Notice(
+                f"{MOST_EVENTS} messages are written down: no more, until a new start"
+            )
+        kind = "alert" if isinstance(told, events.Alert) else "message"
         node, line = self._nodes[0], {"kind": kind, "text": one_line(told.text, 500)}
-        if isinstance(told, PeerNews):
+        if isinstance(told, events.PeerNews):
             line |= {"kind": told.kind, "peer": told.peer}
         now = {"round": self._lines[node.name].round, "time_s": round(time.time(), 3)}
         with suppress(OSError):

@@ -1,9 +1,6 @@
-"""A run on this machine with a process for each node.
-
-The nodes meet on loopback as they would on a network, so one can be killed, and brought back,
-without the others stopping. This process trains nothing and imports no torch; it starts them,
-shows how far they are, hands Ctrl-C on, and tells how each of them ended.
-"""
+"""A run on this machine with a process for each node. They meet on loopback as they would on a
+network, so one can be killed, and brought back, without the others stopping. This process trains
+nothing and imports no torch."""
 
 import json
 import os

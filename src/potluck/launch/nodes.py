@@ -128,8 +128,7 @@ def _tell(display: Display, text: str) -> None:
 
 
 def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) -> RunResult:
-    """Look at everything that can be wrong with the recipe, before anything is written; then run
-    its rounds."""
+    """Look at all that can be wrong, before anything is written; then run the rounds."""
     config, mine, folder, resume = local.config, local.mine, local.folder, local.resume
     local.check_folder()  # again: another process may have had it until now
     prepared = prepare(

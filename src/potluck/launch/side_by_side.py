@@ -21,10 +21,6 @@ from potluck.show.terminal.live import LiveDisplay
 from potluck.types import PotluckError
 
 
-class SideBySideError(PotluckError):
-    """A run beside others that broke down."""
-
-
 @dataclass(frozen=True, slots=True)
 class WholeRun:
     """One run to be made. Its recipe lies beside its folder."""
@@ -34,8 +30,7 @@ class WholeRun:
 
     @property
     def is_done(self) -> bool:
-        """True: every node has learned from its last round of this recipe, and was evaluated if
-        that is asked."""
+        """True: every node has learned from its last round, and was evaluated if that is asked."""
         recipe = self.folder / RECIPE
         was = replace(load(recipe), control=()) if recipe.is_file() else None
         if was != replace(self.config, control=()):
@@ -64,7 +59,7 @@ def run_side_by_side(
     runs: Sequence[WholeRun], console: Console, *, options: Sequence[str] = ()
 ) -> bool:
     """Make those ``runs`` that are not done, going on with those that are begun; return False if
-    Ctrl-C stopped them, saved. Raise SideBySideError if one breaks down.
+    Ctrl-C stopped them, saved. Raise PotluckError if one breaks down.
 
     As many go at a time as there are cores for their ``threads``; a run with torch's own number of
     threads has no other beside it. ``options`` are further ones of ``potluck run``.
@@ -91,12 +86,12 @@ def run_side_by_side(
 
 
 def _require_success(child: Child, run: WholeRun, is_stopped: bool) -> None:
-    """Raise SideBySideError if a run broke down; all that it said last is then in a file."""
+    """Raise PotluckError if a run broke down; all that it said last is then in a file."""
     if child.code and not (is_stopped and child.code in STOPPED):
         log = run.folder.with_name(f"{run.folder.name}.log")
         write_atomically(log, "\n".join(child.said).encode())
         last = printable(child.said[-1], 500) if child.said else "it said nothing"
-        raise SideBySideError(f"{child.name} ended with exit code {child.code}: {last} ({log})")
+        raise PotluckError(f"{child.name} ended with exit code {child.code}: {last} ({log})")
 
 
 def _at_once(config: RunConfig) -> int:
@@ -107,8 +102,7 @@ def run_controls(
     config: RunConfig, place: Path, console: Console, *, options: Sequence[str] = ()
 ) -> bool:
     """Make the controls of the finished run in ``place``, or go on with them, and keep what they
-    tell, for ``show``, the page and the model cards. Return False if Ctrl-C stopped them, saved;
-    raise SideBySideError if one breaks down. ``options`` are further ones of ``potluck run``."""
+    tell. Return and raise as ``run_side_by_side``."""
     # The command line sets what the Hub's client, which it loads, reads at its import.
     from potluck.node.storage.card import card_of
 

@@ -40,11 +40,16 @@ class Reader:
     """A tokenizer, and the limits of the model that it belongs to."""
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, *, vocabulary: int, stop_ids: frozenset[int],
-        stop: Sequence[str] = (), context: int = 0,
-    ) -> None:  # fmt: skip
-        """Take ids below ``vocabulary``. ``stop`` are names of ``stop_ids`` that the recipe adds;
-        ``context``: the model's positions, in tokens; 0: it does not say."""
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        vocabulary: int,
+        stop_ids: frozenset[int],
+        stop: Sequence[str] = (),
+        context: int = 0,
+    ) -> None:
+        """Take ids below ``vocabulary``, those after which nothing follows, the names of those that
+        the recipe adds, and the model's positions, in tokens; 0: it does not say."""
         self.tokenizer, self.stop_ids, self.context = tokenizer, stop_ids, context
         # Not len(tokenizer): that is a count, and ids may have gaps.
         self.vocabulary = min(max(tokenizer.get_vocab().values()) + 1, vocabulary)
@@ -161,7 +166,7 @@ class Reader:
         return self.speech.read(self._decode(ids) if text is None else text)
 
     def turn_said(self, token_T: np.ndarray | Sequence[int]) -> Turn | None:
-        """Read one turn; None if no turn says exactly what its ids do, as with ``said``."""
+        """Read one turn; None if no turn says exactly what its ids do, as in ``said``."""
         turn, ids = self.turn_of(token_T), self._unstopped(token_T)
         if (again := self.ids_of(turn)) is None or (UNKNOWN in text_of([turn]) and again != ids):
             return None
@@ -174,8 +179,7 @@ class Reader:
         return ids[:-1] if ids and ids[-1] in self.stop_ids else ids
 
     def ids_of(self, turn: Turn) -> list[int] | None:
-        """Find the ids of a turn, without a stop token; None if none are read as this turn. Nothing
-        that the turn says becomes a special token."""
+        """Find the ids of a turn; None if none are read as it. What it says is no special token."""
         ids: list[int] = []
         if (pieces := self.speech.write(turn)) is None:
             return None
@@ -191,8 +195,7 @@ class Reader:
         return ids if same else None
 
     def observed_ids(self, observations: Sequence[Observation]) -> np.ndarray:
-        """Make int32 ids of what stands between a turn's stop token and the next turn. No special
-        token comes from an observation, which may repeat what a peer wrote."""
+        """Make int32 ids of what stands between two turns. A peer's text is no special token."""
         return self._observed(tuple(observations))
 
     def _spell_observed(self, observations: tuple[Observation, ...]) -> np.ndarray:

@@ -1,11 +1,5 @@
-"""An author: a participant without weights of ours, which writes and never learns.
-
-    write      texts for its share of the round's problems     (rollout/texts)
-    send       them to all nodes                               (exchange)
-    collect    what the others wrote, to keep in step          (exchange)
-
-It may have fewer texts than its share, or none: the others then have smaller groups.
-"""
+"""An author: a participant without weights of ours, which writes and never learns. It may have
+fewer texts than its share, or none: the others then have smaller groups."""
 
 import time
 from collections.abc import Sequence

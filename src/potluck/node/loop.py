@@ -154,16 +154,15 @@ class Node(Participant):
 
 def step(nodes: Sequence[Participant], round: int) -> list[RoundReport]:
     """Do one round of nodes that share a process: all write and send, then all learn. Nodes at
-    their own pace do it one by one.
-
-    One thread, so a run repeats to the last bit and a debugger can follow it.
-    """
+    their own pace do it one by one. One thread: a run repeats to the last bit, a debugger can
+    follow."""
     if stored := _stored(nodes, round):
         if not _stored(nodes, round + 1):
             for node, its in zip(nodes, stored, strict=True):
                 own = {c.problem_id for c in its.completions if c.author == node.name}
                 node.begin(round + 1, its.received_by(node.name, round), own)
-        return [node.learn_again(round, its) for node, its in zip(nodes, stored, strict=True)]
+        pairs = zip(nodes, stored, strict=True)
+        return [node.use(round, its, Spent(), node.record.size(round)) for node, its in pairs]
     opened = [node.open(round) for node in nodes]
     sent = [node.send(each) for node, each in zip(nodes, opened, strict=True)]
     for node, each in zip(nodes, sent, strict=True):

@@ -39,11 +39,8 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class OpenRound:
-    """A round that a participant has begun."""
-
     round: int
     shares: Sequence[Share]
-    """Shares that it writes."""
     looked: Received
     """Batches of others that it had before it waited for anybody: see ``Pace.look``."""
     spent: Spent
@@ -51,8 +48,6 @@ class OpenRound:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Participant(ABC):
-    """One member of the exchange."""
-
     name: str
     pace: Pace
     exchange: Exchange
@@ -70,7 +65,6 @@ class Participant(ABC):
         ``size_bytes``: size of the file that they are stored in."""
 
     def draw(self, round: int, received: Received) -> Sequence[Share]:
-        """Return the shares of ``round`` that this node writes."""
         return self.pace.draw(round, received)
 
     def open(self, round: int) -> OpenRound:
@@ -80,7 +74,6 @@ class Participant(ABC):
         return OpenRound(round, self.draw(round, looked), looked, Spent(exchange_s=looking.seconds))
 
     def send(self, opened: OpenRound) -> OpenRound:
-        """Write and send this node's shares of a round."""
         spent = self.generate_and_send(opened.round, opened.shares)
         spent = replace(spent, exchange_s=spent.exchange_s + opened.spent.exchange_s)
         # Nothing comes before a first round. At their own pace all nodes begin with the same
@@ -95,13 +88,8 @@ class Participant(ABC):
         are this node's problems of the round before."""
 
     def keep(self, report: RoundReport) -> RoundReport:
-        """Keep a round's report; return it."""
         self.record.add("metrics", [as_line(report)])
         return report
-
-    def learn_again(self, round: int, kept: Round) -> RoundReport:
-        """Use a round whose completions are on disk, after a crash."""
-        return self.use(round, kept, Spent(), self.record.size(round))
 
     def next_round(self, done: int, furthest: int) -> tuple[int, int]:
         """Return the round to do next, and the one in which the others say they are.

@@ -166,9 +166,8 @@ def _same(of: object, *fields: str) -> dict[str, Any]:
 def author_reports(
     scored: Scored, rewards: Sequence[float], me: str, *, authors: Sequence[str] | None = None
 ) -> dict[str, AuthorReport]:
-    """Sum the metrics up by author, sorted by name. ``rewards`` are of all rows of the batch, in
-    its order; ``me`` is the learner; ``authors`` are names to group the rows by (None: their own).
-    """
+    """Sum the metrics up by author, or by other ``authors`` of the rows, sorted by name.
+    ``rewards`` are of all rows of the batch, in its order; ``me`` is the learner."""
     batch, kept_B, advantage_B = scored.batch, scored.kept_advantage_B, scored.batch.advantage_B
     authors = authors or [c.author for c in batch.completions]
     reward_B, length_B = torch.tensor(rewards), batch.mask_BT.sum(dim=1)

@@ -25,22 +25,8 @@ UnreadReason = Literal[
     "no log-probabilities", "no text", "unknown token", "inexact text", "special token",
     "stop token", "too long", NotReplayed,
 ]  # fmt: skip
-"""Why a completion cannot be read; for an episode's own reasons see ``episodes.py``.
-
-    no log-probabilities  the method reads them, and its author told none, or of another tokenizer
-    no text               it is ids of another tokenizer, which no text says exactly
-    unknown token         an id that this model has not
-    inexact text          no ids of this tokenizer decode to the text; or it came with ids of this
-                          tokenizer that say another one
-    special token         its text would be a special token here
-    stop token            it ends otherwise than it says, or has a stop token within, or a turn of
-                          it has none at its end
-    too long              more tokens than max_new_tokens (a text may have more), or with its
-                          prompt, and what is observed in it, than max_total_tokens or than the
-                          model has positions
-"""
+"""Why a completion cannot be read: docs/tokenizers.md; of an episode: docs/environments.md."""
 Read = Callable[[Completion], Row | UnreadReason]
-"""Reader of a completion with the learner's tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +112,7 @@ def read(
 def _spelled(
     completion: Completion, prompt_P: np.ndarray, model: Reader
 ) -> list[list[int]] | UnreadReason:
-    """Find the ids of a completion's text, turn by turn, each with the model's stop token if its
-    author's model ended it."""
+    """Find the ids of a completion's text, turn by turn, each with the model's stop token."""
     if completion.text is None:
         return "no text"
     if completion.turns:

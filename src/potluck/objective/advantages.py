@@ -14,27 +14,16 @@ def group_advantages(reward_G: Tensor, *, scale: Literal["std", "none"] = "std")
         A_i = (r_i - mean r) / std r      scale = "std"
         A_i =  r_i - mean r               scale = "none"
 
-    A group whose rewards are all equal says nothing about what to do next, so
-    its advantages are exactly zero (the paper leaves 0/0 open). Equal means
-    max == min: the mean of twelve times 0.3 is not 0.3 in floats, and dividing
-    that rounding error by itself would make an advantage of 1 out of nothing.
+    The std is the population's. A reward that a filter will silence counts in mean and std.
 
-    Args:
-        reward_G: finite rewards of the completions of one problem, any unit. All of
-            them: one that a filter will silence still counts in mean and std.
-        scale: what the distance to the mean is measured in.
+    A group whose rewards are all equal says nothing about what to do next, so its advantages are
+    exactly zero (the paper leaves 0/0 open). Equal means max == min: the mean of twelve times 0.3
+    is not 0.3 in floats, and dividing that rounding error by itself would make an advantage of 1
+    out of nothing.
 
-    Returns:
-        advantage_G; its mean is 0. With "std" dimensionless, its (population) std
-        0 or 1; with "none" in the rewards' unit. A group of one member: 0.
-
-    Raises:
-        ValueError: no such ``scale``, or rewards of more than one dimension.
-
-    Source:
-        GRPO, arXiv:2402.03300, section 4.1.2; F-TIS, arXiv:2605.22537, section 2.
-        "none" is Dr. GRPO's (arXiv:2503.20783), and what the authors' code runs:
-        its division by the std is behind a shape test that is never true.
+    Source: GRPO, arXiv:2402.03300, section 4.1.2; F-TIS, arXiv:2605.22537, section 2. "none" is Dr.
+    GRPO's (arXiv:2503.20783), and what the authors' code runs: its division by the std is behind a
+    shape test that is never true.
 
     >>> group_advantages(torch.tensor([1.0, 0.0, 0.0, 1.0]))
     tensor([ 1., -1., -1.,  1.])

@@ -33,7 +33,6 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 WINDOW = 10
-"""Rounds that are counted: the last ones."""
 FEWEST = 2
 """Right answers, of the author and of this node, below which there is nothing to compare."""
 SHARE, FOREIGN = 1 / 2, 1 / 4
@@ -42,13 +41,10 @@ the shares of this node's answers are at least."""
 BORNE = 1 / 2
 """Share of the habit above which an answer bears it."""
 MOST_PHRASES = 512
-"""Phrases of an author that are looked at, the commonest ones."""
 PROVEN = 1.0
 """Standard errors by which the gain lies above 0 once the habit is learned from."""
 WORDS = 3
-"""Longest phrase, in words and marks."""
 BEGIN = "^"
-"""Mark of the beginning of a text, in a phrase."""
 MOST_CHARACTERS = 4000
 """Part of a text that is looked at, from its beginning."""
 
@@ -140,8 +136,7 @@ class _RoundAnswers:
 
     @cached_property
     def common(self) -> Mapping[str, Counter[str]]:
-        """Count, by author, the commonest phrases of at least SHARE of its right answers: one that
-        has this share of all rounds has it in a round."""
+        """Count, by author, the phrases of at least SHARE of its right answers, the commonest."""
         return {
             author: Counter(dict(sorted(_half(its).items(), key=_commonest)[:MOST_PHRASES]))
             for author, its in self.right_words.items()

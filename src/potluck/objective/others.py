@@ -31,10 +31,6 @@ def select_others(advantage_B: Tensor, own_B: Tensor, others: Others) -> Tensor:
     down also pushes down the part of it that was right. Such a row still counts in its group's
     mean and standard deviation, and in B.
 
-    Args:
-        advantage_B: from ``group_advantages``, dimensionless.
-        own_B: True where the learner is the author.
-
     >>> advantage_B, own_B = torch.tensor([1.0, -1.0, 1.0, -1.0]), torch.tensor([1, 1, 0, 0])
     >>> select_others(advantage_B, own_B == 1, "successes")
     tensor([ 1., -1.,  1.,  0.])
@@ -51,15 +47,9 @@ def sequence_likelihood(
 ) -> Tensor:
     """Return P_i = exp( 1/|a_i| sum_t logp_it ), the geometric mean of a completion's tokens.
 
-    Args:
-        logp_BT: ln p of each token under one model, nats. What it holds where ``mask_BT`` is
-            False reaches nothing.
-        length_B: |a_i| in another unit than tokens, such as bytes of text: then P does not depend
-            on how a tokenizer cuts the text. None: tokens.
-
-    Returns:
-        likelihood_B, 0..1: 1 / perplexity. .7 to .95 between small models that write alike, below
-        .001 for a notation that the model does not write.
+    It is 1 / perplexity: .7 to .95 between small models that write alike, below .001 for a notation
+    that the model does not write. ``length_B`` is |a_i| in another unit than tokens, such as bytes
+    of text: then P does not depend on how a tokenizer cuts the text.
 
     >>> sequence_likelihood(torch.log(torch.tensor([[0.9, 0.4]])), torch.tensor([[True, True]]))
     tensor([0.6000])
@@ -78,11 +68,8 @@ def weigh_by_likelihood(
         P_i^c A_i  if i is another's, else A_i;     c = ``exponent``
 
     One weight for the whole completion: a weight for each token is near 0 at the very token that
-    would teach something new. It is a constant of the round, decided by pi_start.
-
-    Args:
-        likelihood_B: from ``sequence_likelihood`` of ln pi_start, detached.
-        exponent: > 0. The larger, the less is learned from what this model would not write.
+    would teach something new. It is a constant of the round, decided by pi_start. The larger c, the
+    less is learned from what this model would not write.
 
     >>> weigh_by_likelihood(
     ...     torch.ones(2), torch.tensor([True, False]), torch.tensor([0.5, 0.5]), exponent=2

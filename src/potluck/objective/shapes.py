@@ -5,13 +5,8 @@ from torch import Tensor
 
 
 def require_shapes(**tensors: Tensor) -> None:
-    """Raise unless every tensor has the shape that its name ends in.
-
-    Without this, a ``logp_gen_BT`` of shape [1, T] would broadcast without an error.
-
-    Raises:
-        ValueError: a tensor has another number of dimensions than its name has letters, one
-            letter stands for two sizes, or a mask is not boolean.
+    """Raise ValueError unless every tensor has the shape that its name ends in, each letter stands
+    for one size, and a mask is boolean: a ``logp_gen_BT`` of shape [1, T] would broadcast.
 
     >>> require_shapes(logp_BT=torch.zeros(2, 3), advantage_B=torch.zeros(3))
     Traceback (most recent call last):

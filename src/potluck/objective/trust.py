@@ -39,11 +39,6 @@ def advantages_by_trust(
     would make each failure of one's own look worse, and successes worth nothing. With all rows
     trusted it is ``group_advantages``.
 
-    Args:
-        reward_G: rewards of the completions of one problem.
-        authors: [G] name of the author of each.
-        trusted_G: True where the author is trusted.
-
     >>> advantages_by_trust(
     ...     torch.tensor([1.0, 0.0, 1.0, 1.0]), ["me", "me", "x", "x"],
     ...     torch.tensor([True, True, False, False]), scale="none",
@@ -70,12 +65,7 @@ def bounded_scale(
 ) -> float:
     """Return the factor, 0..1, on the gradient of an author that is not trusted.
 
-        min(1, (n_a / max(n_T, n_U)) |g_T| / |g_a|)
-
-    Args:
-        norm: |g_a|, L2 norm of its part of the gradient.
-        rows: n_a, its completions in the batch, failures too.
-        untrusted_rows: n_U, completions of all authors that are not trusted.
+        min(1, (n_a / max(n_T, n_U)) |g_T| / |g_a|),    ``norm`` = |g_a|, ``rows`` = n_a
 
     >>> bounded_scale(4.0, 10, trusted_norm=1.0, trusted_rows=20, untrusted_rows=10)
     0.125

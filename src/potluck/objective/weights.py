@@ -8,10 +8,8 @@ pi_start once a round and kept through all updates. It says what it needs:
     @batch_weight   the whole round, such as ranks or means over its rows. It is called once, when
                     all rows are scored: one forward pass more.
 
+It is for the rows of trusted authors; those of others have ``untrusted_likelihood``, always.
 experiments/weights.py has examples.
-
-A learner has the weight of its method, or one of its own, for the rows of trusted authors. Rows of
-authors that are not trusted have ``untrusted_likelihood``, always.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -106,7 +104,6 @@ def untrusted_likelihood(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
 
 
 WEIGHTS: Mapping[str, Weight] = {"likelihood": likelihood, "typicality": typicality}
-"""Weights by the name that ``[objective] weight`` takes."""
 
 
 def weight_of(options: ObjectiveConfig) -> Weight | None:

@@ -30,14 +30,11 @@ from potluck.types import Group, Row
 
 Direction = Sequence[Tensor | None]
 """The tensors of a ``Gradient``, in main memory."""
-NOT_LIVE = Spent()
-"""Seconds that a node has spent when it collects, in a replay."""
 
 
 @dataclass(frozen=True, eq=False)
 class RecordingLearner(Learner):
-    """A learner that keeps the first gradient of each round, what the round scored, and the worth
-    of its authors."""
+    """A learner that keeps a round's first gradient, what it scored, and its authors' worth."""
 
     directions: list[Direction] = field(default_factory=list)
     scored: list[Scored] = field(default_factory=list)
@@ -65,11 +62,8 @@ class RecordingLearner(Learner):
 def replay_node(
     node: Node, method: str, rounds: Sequence[int], config: RunConfig
 ) -> Iterator[ReplayRow]:
-    """Replay the rounds on a node whose exchange has them; measuring changes nothing in it.
-
-    Raises:
-        NonFiniteError: the method gives a number that is not finite.
-    """
+    """Replay the rounds on a node whose exchange has them; measuring changes nothing in it. Raise
+    NonFiniteError if the method gives a number that is not finite."""
     engine, learner = evaluation_engine(node.writer.engine, config), node.learner
     assert isinstance(learner, Learner)
     every, count = config.evaluation.every, config.evaluation.problems
@@ -87,9 +81,9 @@ def replay_node(
         estimates = [on_policy_gradient(learner, each) for each in groups]
         recording = RecordingLearner.of(learner)
         live = replace(node, learner=recording)
-        report = live.use(round, recorded, NOT_LIVE, size_bytes=0)
+        report = live.use(round, recorded, Spent(), size_bytes=0)
         # A round in which nothing came is not scored.
-        everyone = _everyone(recording.scored[0]) if recording.scored else None
+        everyone = _everyone(*recording.scored) if recording.scored else None
         found = None
         if round == rounds[-1] or (every and (round + 1) % every == 0):
             found = evaluate(node.learner.policy, engine, node.task, "validation", count, silent)
@@ -123,11 +117,9 @@ def _everyone(scored: Scored) -> AuthorReport:
 
 
 def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: int) -> list[Group]:
-    """Sample a whole group of each problem from the node's model as it is now, and grade it.
-
-    Each ``take`` of a round is drawn by itself. Methods draw alike, so those that have not parted
-    yet are compared with the same estimates.
-    """
+    """Sample a whole group of each problem from the node's model as it is now, and grade it. Each
+    ``take`` is drawn by itself; methods draw alike, so they are compared with the same
+    estimates."""
     seed = derived_seed(f"{node.pace.agenda.seed}/{round}/{node.name}/on-policy/{take}")
     device, size = node.learner.policy.device, node.pace.agenda.group_size
     generator = torch.Generator(device).manual_seed(seed)
@@ -147,10 +139,8 @@ def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: in
 
 
 def on_policy_gradient(learner: Learner, groups: Sequence[Group]) -> Direction | None:
-    """Return the gradient of plain GRPO on the model's own ``groups``: weight 1, no filter.
-
-    Moves neither the weights nor the optimiser's state. None where no completion has an advantage.
-    """
+    """Return the gradient of plain GRPO on the model's own ``groups``, or None where no completion
+    has an advantage. Moves neither the weights nor the optimiser's state."""
     if not groups:
         return None
     plain = changed(learner.objective, **METHODS["nois"].fields, own_success_weight=1.0)

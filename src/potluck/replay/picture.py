@@ -54,7 +54,14 @@ def _figure(rows: Sequence[ReplayRow]) -> Figure:
     subtitle = f"By round; {line}dashed: the cosine of two on-policy gradients with each other"
     figure.text(0.05, 1 - 0.5 / height, title, size=23, weight="bold", color=style.INK, va="center")
     figure.text(0.05, 1 - 0.95 / height, subtitle, size=14.5, color=style.QUIET, va="center")
-    _legend(figure, rows, 0.4 / height)
+    methods = list(dict.fromkeys(row.method for row in rows))
+    handles = [Line2D([], [], color=COLOURS[method], linewidth=3) for method in methods]
+    handles.append(Line2D([], [], color=style.QUIET, linewidth=1.6, linestyle="dashed"))
+    figure.legend(
+        handles, [*map(label, methods), "ceiling of the method's cosine"],
+        loc="center left", bbox_to_anchor=(0.042, 0.4 / height), ncols=len(handles), frameon=False,
+        fontsize=13.5, labelcolor=style.INK, handlelength=2.2, columnspacing=1.8,
+    )  # fmt: skip
     return figure
 
 
@@ -94,14 +101,3 @@ def _curve(
 def _window(curve: Sequence[ReplayRow]) -> int:
     """Return the odd number of rounds in a line's mean: the cosine of one round is noisy."""
     return min(5, len(curve) // 4 | 1)
-
-
-def _legend(figure: Figure, rows: Sequence[ReplayRow], y: float) -> None:
-    methods = list(dict.fromkeys(row.method for row in rows))
-    handles = [Line2D([], [], color=COLOURS[method], linewidth=3) for method in methods]
-    handles.append(Line2D([], [], color=style.QUIET, linewidth=1.6, linestyle="dashed"))
-    figure.legend(
-        handles, [*map(label, methods), "ceiling of the method's cosine"],
-        loc="center left", bbox_to_anchor=(0.042, y), ncols=len(handles), frameon=False,
-        fontsize=13.5, labelcolor=style.INK, handlelength=2.2, columnspacing=1.8,
-    )  # fmt: skip

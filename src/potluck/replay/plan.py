@@ -50,7 +50,6 @@ class ReplayPlan:
 
     run: Path
     config: RunConfig
-    """The run's own."""
     methods: tuple[str, ...]
     rounds: Mapping[str, tuple[int, ...]]
     """The rounds that each node learned from, oldest first; a node that was away left some out."""
@@ -94,18 +93,11 @@ def make_plan(
     rounds: int | None = None,
     out: Path | None = None,
 ) -> ReplayPlan:
-    """Check a replay and make ``out``, so that it does not fail at its first row, after minutes.
+    """Check a replay and make ``out``, so that it does not fail at its first row, after minutes;
+    raise RunReadError if ``run`` is no run, ReplayError if it has not what is asked for.
 
-    Args:
-        methods: names, or weights of one's own, with commas between them; None: those of
-            ``DEFAULT_METHODS`` that need no log-probabilities, or all if the run's nodes sent some.
-        node: one of the run's; empty: all that have done a round here.
-        rounds: the first so many; None: all.
-        out: the folder to write; None: ``run``/replay.
-
-    Raises:
-        RunReadError: ``run`` is no run.
-        ReplayError: there is no such method, node or round, or ``out`` cannot be written.
+    By default replayed are ``DEFAULT_METHODS``, or those of them that need no log-probabilities if
+    the run's nodes sent none, on each node that has done a round here.
     """
     recorded, config = read_run(run), load(run / "recipe.json")
     if methods is None:
@@ -152,7 +144,6 @@ def by_curve(rows: Iterable[ReplayRow]) -> dict[tuple[str, str], list[ReplayRow]
 
 
 def table(rows: Sequence[ReplayRow], console: Console) -> Table:
-    """Return a table of each node's methods: the mean over the rounds."""
     made = new_table(console, ("node", "method", "rounds"), [*MEANS.values()])
     for column in made.columns[1:3]:
         column.no_wrap = True
@@ -165,8 +156,7 @@ def table(rows: Sequence[ReplayRow], console: Console) -> Table:
 
 
 def differences_table(rows: Sequence[ReplayRow], console: Console) -> Table:
-    """Return a table of each two methods of a node: the mean difference, and its interval, over
-    the rounds that both have."""
+    """Return a table of mean differences of a node's methods, over the rounds of both."""
     made = new_table(console, ("node", "A - B"), ("rounds", *COSINES))
     for ((node, b), theirs), ((other, a), ours) in combinations(by_curve(rows).items(), 2):
         by_round = {row.round: row for row in theirs}

@@ -61,18 +61,15 @@ class RecordedExchange:
             self.has_logp &= all(c.logp_T is not None for c in came.completions)
 
     def finish(self, round: int, received: Received) -> Round:
-        """Return the round as it was recorded."""
         kept = self._record.kept_round(round)
         if kept is None:
             raise ReplayError(f"round {round} of {self.node!r} in {self.run} went away meanwhile")
         return kept
 
     def require_same_model(self, learner: Learner, task: Task, node: NodeConfig) -> None:
-        """Raise ReplayError unless the model is the one that wrote the node's first round.
-
-        A recipe names a place, where another model may lie by now. Where the node wrote nothing
-        in its first round, or sent no log-probabilities, nothing can be compared.
-        """
+        """Raise ReplayError unless the model is the one that wrote the node's first round: a recipe
+        names a place, where another may lie by now. Without log-probabilities of it nothing is
+        compared."""
         came = self.finish(first := self.rounds[0], Received()).completions
         own = [_first_turn(c) for c in came if c.author == self.node and c.logp_T is not None]
         if not (own := own[:LOOKED_AT]):
@@ -100,16 +97,9 @@ def _first_turn(completion: Completion) -> Completion:
 def replay(
     plan: ReplayPlan, *, say: Callable[[str], None], trust_code: bool = False
 ) -> Iterator[ReplayRow]:
-    """Yield each row when it is measured: node by node, method by method, round by round.
-
-    A method that breaks down (``NonFiniteError``) ends there; ``say`` tells, and the next begins.
-
-    Raises:
-        NonFiniteError: every method broke down, on every node.
-        ReplayError: a round is missing, the model is not the run's, or a method needs
-            log-probabilities that were not sent.
-        PotluckError: a model or a task cannot be loaded, or is another one.
-    """
+    """Yield each row when it is measured: node by node, method by method, round by round. A method
+    that breaks down ends there; ``say`` tells. Raise NonFiniteError if all did; and another
+    PotluckError for what would stop a method, before one begins."""
     if plan.config.threads:
         torch.set_num_threads(plan.config.threads)
     found = partial(grade, kept=kept_in(plan.run), say=say)
@@ -163,10 +153,8 @@ def node_of(
     *,
     trust_code: bool = False,
 ) -> Node:
-    """Make the node as it was before its first round, with this method and recorded rounds.
-
-    The recording has what another engine wrote; here the model writes by itself.
-    """
+    """Make the node as it was before its first round, with this method and recorded rounds. What
+    another engine wrote is recorded; here the model writes by itself."""
     own = {
         name: replace(node, engine=HFOptions()) if node.engine.has_weights else node
         for name, node in config.node.items()

@@ -40,11 +40,9 @@ class Worth(NamedTuple):
 
 
 def authors_worth(learner: Learner, batch: Batch, seed: int) -> dict[str, Worth]:
-    """Estimate the worth of each other author; leave out authors for which ``worth_of`` is None.
-
-    Asks for the gradient of each author and problem alone; in the demo as long as 1.6 updates.
-    Neither weights nor moments move, nor torch's global generators: dropout is on, from ``seed``.
-    """
+    """Estimate the worth of each other author; leave out those for which ``worth_of`` is None. In
+    the demo it takes 1.6 updates. Neither weights nor moments move, nor torch's global generators:
+    dropout is on, from ``seed``."""
     others = sorted({completion.author for completion in batch.completions} - {learner.name})
     if not others:
         return {}
@@ -75,11 +73,8 @@ def authors_worth(learner: Learner, batch: Batch, seed: int) -> dict[str, Worth]
 def worth_of(
     products_XX: Tensor, parts: Sequence[tuple[str, str]], name: str, author: str
 ) -> Worth | None:
-    """Return C / S of learner ``name`` from the products of (author, problem) ``parts``.
-
-    None where it would be noise over noise: the author has fewer than FEWEST_PROBLEMS problems,
-    fewer of the learner's gave it a gradient, or S is not above its own standard error.
-    """
+    """Return C / S of learner ``name`` from the products of (author, problem) ``parts``. None where
+    it would be noise over noise: too few problems, or S not above its own standard error."""
     problems = [problem for _, problem in parts]
     problem_X = torch.tensor([problems.index(problem) for problem in problems])
     own_X, theirs_X = (torch.tensor([by == each for by, _ in parts]) for each in (name, author))

@@ -18,14 +18,12 @@ from potluck.reports.runs import SMALL_BYTES, RunReadError, end_of, read_recipe
 from potluck.reports.tail import DAMAGED, read_small
 
 ANSWERS = "answers.json"
-"""File of a run's folder."""
 CONTROLS = {
     "half": "by itself with the same part of the writing, in smaller groups",
     "half-problems": "by itself with the same part of the writing, on fewer problems",
     "alone": "by itself with all of the writing",
     "own-part": "learning from its own completions only",
 }
-"""Meaning of each control."""
 
 
 class ControlAnswer(msgspec.Struct, frozen=True):
@@ -41,7 +39,6 @@ class ControlAnswer(msgspec.Struct, frozen=True):
     difference: tuple[float, float, float]
     """``together`` less ``alone``, and its interval of 95 %."""
     problems: int
-    """Problems compared."""
     written: tuple[int, int]
     """Completions that the node wrote in all rounds: in the run, in the control."""
     greedy: tuple[float, float] | None = None
@@ -102,8 +99,7 @@ def sentence(answer: ControlAnswer) -> str:
 
 
 def answers(run: Path) -> tuple[ControlAnswer, ...]:
-    """Read what the controls of a run folder told; nothing where there is no such file, or it
-    cannot be read."""
+    """Read what the controls of a run folder told; nothing where the file cannot be read."""
     ends = dict[str, int]()
     with suppress(RunReadError):
         recipe = read_recipe(run)

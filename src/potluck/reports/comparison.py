@@ -16,14 +16,9 @@ from typing import Any, Self
 
 import msgspec
 
+from potluck import intervals
 from potluck.files import printable
-from potluck.intervals import (
-    Interval,
-    difference_interval,
-    pass_at_k,
-    t_interval,
-    unpaired_interval,
-)
+from potluck.intervals import Interval
 from potluck.reports.rounds import EvaluationReport, RoundReport
 from potluck.reports.runs import (
     COMPLETIONS,
@@ -64,7 +59,7 @@ Nodes = Mapping[str, Earned]
 MEASURES: Mapping[str, Callable[[Earned], Mapping[str, float]]] = {
     "own reward": lambda its: {problem: fmean(each) for problem, each in its.late.items()},
     f"pass@{K}": lambda its: {
-        problem: pass_at_k(sum(map(is_right, each)), len(each), K)
+        problem: intervals.pass_at_k(sum(map(is_right, each)), len(each), K)
         for problem, each in its.late.items()
         if len(each) >= K
     },
@@ -122,7 +117,6 @@ class Compared:
     rows: tuple[Measured, ...]
     """Measures of each node that all runs have, then of the mean over these nodes."""
     curves: tuple[tuple[Point, ...], ...]
-    """Curves of A and of B."""
     seeds: tuple[tuple[int, int], ...]
     """Seeds of A and B, pair by pair."""
     left_out: tuple[str, ...]
@@ -177,7 +171,6 @@ class Compared:
 
 
 def read_earned(folder: Path, node: str, rounds: int) -> Earned:
-    """Read the folder of ``node``, of the first ``rounds``."""
     # A round that was done again after a crash has its lines twice: the later one counts.
     rewards = {
         (line.round, line.problem, line.index): line.reward
@@ -196,25 +189,25 @@ def read_earned(folder: Path, node: str, rounds: int) -> Earned:
 def measured(
     pairs: Iterable[tuple[Nodes, Nodes]], name: str, nodes: Sequence[str], measure: str
 ) -> Measured | None:
-    """Compare a measure of ``nodes``; None where a run has too little of it.
-
-    Where both runs of a pair have most problems, each is compared with itself: what is hard for
-    both cancels.
-    """
+    """Compare a measure of ``nodes``; None where a run has too little of it. Where both runs of a
+    pair have most problems, each is compared with itself: what is hard for both cancels."""
     means, gap, count = list[tuple[float, float]](), None, 0
     for pair in pairs:
         a, b = (_by_problem(run, nodes, measure) for run in pair)
         common, count = [id for id in a if id in b], min(len(a), len(b))
         if count and len(common) >= LEAST_PAIRED * count:
             a, b = ({id: its[id] for id in common} for its in (a, b))
-            gap, count = difference_interval([a[id] - b[id] for id in common]), len(common)
+            gap, count = (
+                intervals.difference_interval([a[id] - b[id] for id in common]),
+                len(common),
+            )
         elif count > 1:
-            gap = unpaired_interval([*a.values()], [*b.values()])
+            gap = intervals.unpaired_interval([*a.values()], [*b.values()])
         else:
             return None
         means.append((fmean(a.values()), fmean(b.values())))
     if means[1:]:
-        gap = t_interval([one - other for one, other in means])
+        gap = intervals.t_interval([one - other for one, other in means])
     elif count == 1:
         gap = None
     a_mean, b_mean = (fmean(side) for side in zip(*means, strict=True))
@@ -292,7 +285,9 @@ def _curve(runs: Sequence[Nodes], names: Sequence[str]) -> tuple[Point, ...]:
         near = rounds[max(0, at - BESIDE) : at + BESIDE + 1]
         means = [fmean(fmean(its[r]) for its in run for r in near) for run in by_run]
         written += fmean(len(its[round]) for run in by_run for its in run)
-        points.append(Point(written, fmean(means), t_interval(means) if means[1:] else None))
+        points.append(
+            Point(written, fmean(means), intervals.t_interval(means) if means[1:] else None)
+        )
     return tuple(points)
 
 

@@ -52,8 +52,7 @@ class Doubts:
     silence, is told again when it was over in between."""
 
     def __init__(self, me: str, weight: str, *, reads_logp: bool) -> None:
-        """Take the node's name and that of the method's weight; ``reads_logp``: it reads what
-        authors claim."""
+        """Take the name of the method's weight; ``reads_logp``: it reads what authors claim."""
         self._me, self._weight, self._reads_logp = me, weight, reads_logp
         self._told: set[tuple[str, str]] = set()
         self._lasting: set[tuple[str, str]] = set()
@@ -141,8 +140,7 @@ class Doubts:
             yield me, "entropy", line
 
     def _unheard(self, report: RoundReport) -> Found:
-        """Yield the authors from which nothing was learned in WINDOW rounds, why, and the way
-        out."""
+        """Yield the authors from which nothing was learned in WINDOW rounds, and why."""
         for author, its in report.sources.items():
             if author != self._me and its.success_weight is not None:
                 self._weighed.setdefault(author, deque(maxlen=WINDOW)).append(its)

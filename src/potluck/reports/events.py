@@ -1,9 +1,4 @@
-"""Events of a running run, and one protocol for everything that shows them.
-
-    nodes --Event--> Display (a terminal, trackers, lines of JSON for another process, several)
-
-``show/terminal/__init__.py`` has the displays that ``--display`` can name.
-"""
+"""Events of a running run, and one protocol for everything that shows them."""
 
 import json
 import math
@@ -146,11 +141,8 @@ class Fanout:
 
 
 class EventLines:
-    """Display that writes a line of JSON for each event.
-
-    When the other end of the pipe is closed, the process that started this node is gone. The node
-    then stops as after Ctrl-C: an orphaned process must not go on.
-    """
+    """Display that writes a line of JSON for each event. When the other end of the pipe is closed,
+    the process that started this node is gone: then it stops as after Ctrl-C."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out

@@ -341,7 +341,6 @@ def waited_share(rounds: Iterable[RoundReport]) -> float | None:
 
 
 def seconds_left(ended_s: Sequence[float], rounds: int) -> float | None:
-    """Estimate how long ``rounds`` more rounds take, by the times at which the last ones ended;
-    None while fewer than two have."""
+    """Estimate how long ``rounds`` more take, by the times at which the last ones ended."""
     known = len(ended_s) - 1
     return rounds * (ended_s[-1] - ended_s[0]) / known if known > 0 else None

@@ -1,14 +1,5 @@
 """Run folders, read: a file that is not there is empty, a damaged one is one clear error.
 
-    <run>/recipe.json                 the resolved recipe: what makes a folder a run
-    <run>/<node>/metrics.jsonl        one RoundReport a line, see ``reports/rounds.py``
-    <run>/<node>/evaluation.jsonl     one EvaluationReport a line
-    <run>/<node>/completions.jsonl    one WrittenCompletion a line
-    <run>/<node>/problems.jsonl       one GradedProblem a line; not in folders of 0.2.0
-    <run>/<node>/recorded.jsonl       one Recorded a line, see ``reports/tokens.py``
-    <run>/<node>/events.jsonl         one EventLine a line, see ``reports/events.py``
-    <run>/<node>/status.json          a FolderStatus, see ``reports/status.py``
-
 ``read_run`` is one look at all of a run. Whatever follows a run that goes on has a ``Tail`` of each
 file instead (``reports/tail.py``) and calls ``read_recipe`` and ``read_status`` again.
 
@@ -52,8 +43,6 @@ class RunReadError(PotluckError):
 
 
 class Called(msgspec.Struct, frozen=True):
-    """A call of a tool."""
-
     name: str = ""
     arguments: msgspec.Raw = msgspec.Raw(b"{}")
 
@@ -115,8 +104,6 @@ class GradedProblem(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class NodeRun:
-    """Contents of one node's folder."""
-
     name: str
     model: str
     rounds: tuple[RoundReport, ...]

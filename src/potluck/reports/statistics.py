@@ -1,10 +1,5 @@
-"""Statistics: what people see of a report's number, declared once, with the number's field.
-
-    entropy: Annotated[Number, Stat("Entropy, nats", "nats", format="z.3f")] = None
-
-``potluck show``, the page and the reference read it there. So a new statistic is a field of a
-report, beside the line that computes it.
-"""
+"""Statistics: what people see of a report's number, declared once, with the number's field. So a
+new statistic is a field of a report, beside the line that computes it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -19,8 +19,7 @@ Short = Annotated[str, Meta(max_length=120)]
 
 
 class AuthorStatus(Struct, frozen=True, array_like=True):
-    """An author in the eyes of the node: numbers of its ``AuthorReport``. New ones come last, and
-    none is moved."""
+    """Numbers of an author's ``AuthorReport``. New ones come last, and none is moved."""
 
     completions: int = 0
     reward_mean: Number = None
@@ -43,7 +42,6 @@ class StatusLine(Struct, frozen=True, kw_only=True):
     time_s: float
     """Seconds since 1970, by its own clock."""
     version: Short = ""
-    """Release of Potluck."""
     model: Short = ""
     parameters: int = 0
     round: int = 0
@@ -84,7 +82,5 @@ class PeerLine(Struct, frozen=True, kw_only=True):
 
 
 class FolderStatus(Struct, frozen=True, kw_only=True):
-    """Contents of status.json."""
-
     own: StatusLine
     peers: dict[str, PeerLine] = {}

@@ -55,8 +55,7 @@ class Recorded(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Two digits for each token: its number, in steps from -FARTHEST; empty: it was not read."""
 
     def tokens(self) -> list[tuple[str, float | None]]:
-        """Return (text, number) of each token, in order; raise ValueError if the columns do not
-        fit each other."""
+        """Return (text, number) of each token; ValueError if the columns do not fit."""
         lengths = [DIGITS.index(digit) for digit in self.lengths]
         if sum(lengths) != len(self.text) or len(self.numbers) not in (0, 2 * len(lengths)):
             raise ValueError(f"{len(lengths)} tokens do not fit {len(self.text)} characters")

@@ -1,5 +1,6 @@
 """The tables [node.NAME.engine]: what an engine tells of itself before torch is loaded."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -130,11 +131,48 @@ class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag=
         return TOLERANCE[dtype]
 
 
-class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag="vllm"):
-    """A vLLM server writes; it gets the node's weights in each round: docs/vllm.md."""
+class ServedOptions(EngineOptions, frozen=True, kw_only=True):
+    """A server writes."""
 
     url: str
-    """Address of the server, ``http://HOST:PORT``."""
+    """Address of the server, ``https://HOST`` or ``http://HOST:PORT``; of the engine "openai"
+    ``https://HOST/v1``, to which "/chat/completions" is added."""
+    api_key_variable: str = ""
+    """Environment variable that holds the server's key; empty: it asks for none."""
+    timeout_s: Positive = 600.0
+    """Longest wait for one answer, retries included. Seconds."""
+
+    may_change: ClassVar[bool] = True  # it may be on another machine each time
+    of_library: ClassVar[tuple[str, ...]] = ()
+    """Variables whose values the client library sends to any url, where they are set."""
+    is_ascii: ClassVar[bool] = False
+    """True: the client library takes no other url."""
+
+    def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
+        if not URL.fullmatch(self.url) or (self.is_ascii and not self.url.isascii()):
+            wanted = "https://HOST/v1 or http://HOST:PORT"
+            raise ConfigError(f"[{at}.engine] url is {self.url!r}; expected {wanted}")
+
+    @property
+    def sends(self) -> tuple[tuple[str, str], ...]:
+        own = [self.api_key_variable] if self.api_key_variable else []
+        sent = [*own, *(variable for variable in self.of_library if variable in os.environ)]
+        return tuple((variable, self.url) for variable in dict.fromkeys(sent))
+
+    @property
+    def note(self) -> str:
+        return f"writes through {self.url}: not asked yet"
+
+    @property
+    def address(self) -> "Address":
+        from potluck.rollout.vllm.client import Address
+
+        return Address(self.url, self.timeout_s, self.api_key_variable)
+
+
+class VllmOptions(ServedOptions, frozen=True, kw_only=True, tag_field="name", tag="vllm"):
+    """A vLLM server writes; it gets the node's weights in each round: docs/vllm.md."""
+
     model: str
     """Name under which the server has the model; for a LoRA node, a name for its adapter."""
     folder: str = ""
@@ -146,26 +184,15 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
     """True: the server writes the next round while the node learns, with weights one round old."""
     concurrency: Count = 64
     """Problems that the server is asked for at once."""
-    timeout_s: Positive = 600.0
-    """Longest wait for one answer, reloading the weights included. Seconds."""
     tolerance: Positive = 0.1
     """Largest mean |difference| between the server's log-probabilities and the node's own, nats a
     token; beyond it the run stops. bfloat16 costs about 0.003."""
-    api_key_variable: str = ""
-    """Environment variable that holds the server's key; empty: it asks for none."""
-
-    may_change: ClassVar[bool] = True  # a scheduler starts servers on other machines each time
 
     def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
         from potluck.rollout.vllm.engine import OverlappingServerEngine, ServerEngine
         from potluck.rollout.vllm.playing import PlayingServerEngine
         from potluck.rollout.vllm.weights import WeightSync
 
-        if settings.environment and self.overlap:
-            raise ConfigError(
-                f"[node.{settings.node}.engine] overlap = true, but what plays in an environment "
-                f"cannot be begun while the node learns; drop it"
-            )
         kind = OverlappingServerEngine if self.overlap else ServerEngine
         kind = PlayingServerEngine if settings.environment else kind
         return kind(policy, self, settings, WeightSync(policy, self, settings))
@@ -177,8 +204,7 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
         return self.tolerance
 
     def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
-        if not URL.fullmatch(self.url):
-            raise ConfigError(f"[{at}.engine] url is {self.url!r}; expected http://HOST:PORT")
+        super().require_sense(at, dtype=dtype, sampling=sampling)
         if self.overlap and self.sleeps:
             raise ConfigError(
                 f"[{at}.engine] overlap = true has the server write while the node learns, and "
@@ -199,20 +225,6 @@ class VllmOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", ta
         from potluck.rollout.vllm.engine import require_server
 
         require_server(self.address, self.model, adapter=adapter, longest=longest)
-
-    @property
-    def sends(self) -> tuple[tuple[str, str], ...]:
-        return ((self.api_key_variable, self.url),) if self.api_key_variable else ()
-
-    @property
-    def note(self) -> str:
-        return f"writes through {self.url} as {self.model!r}: not asked yet"
-
-    @property
-    def address(self) -> "Address":
-        from potluck.rollout.vllm.client import Address
-
-        return Address(self.url, self.timeout_s, self.api_key_variable)
 
 
 class TextOptions(EngineOptions, frozen=True, kw_only=True):

@@ -1,31 +1,5 @@
 """Tasks: sources of problems, and their grading. Imports no model."""
 
-from typing import get_args
-
-from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
 from potluck.tasks.base import Split, Task, TaskError, TaskOptions
-from potluck.tasks.benchmarks import Gsm8kOptions, Math500Options
-from potluck.tasks.environments.numbered import GameOptions
-from potluck.tasks.games.calculator import CalculatorOptions
-from potluck.tasks.games.maze import MazeOptions
-from potluck.tasks.gym import ReasoningGymOptions
-from potluck.tasks.table import HubOptions, JsonlOptions
 
-__all__ = ["TASKS", "AnyTask", "Split", "Task", "TaskError", "TaskOptions"]
-
-AnyTask = (
-    DigitsOptions
-    | ChainOptions
-    | Gsm8kOptions
-    | Math500Options
-    | JsonlOptions
-    | HubOptions
-    | ReasoningGymOptions
-    | GameOptions
-    | MazeOptions
-    | CalculatorOptions
-)
-"""The tasks that a recipe can name: a new one is a file, and a member here."""
-TASKS: dict[str, type[TaskOptions]] = {
-    str(options.__struct_config__.tag): options for options in get_args(AnyTask)
-}
+__all__ = ["Split", "Task", "TaskError", "TaskOptions"]

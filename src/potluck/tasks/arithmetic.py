@@ -154,11 +154,12 @@ def draw_chain(
     alike: tuple[ChainSigns, ...] = ("+", "-")
     sign = generator.choice(alike) if signs == "alike" else signs
     total = generator.randint(10, 99)
-    chain = str(total)
+    chain, low, high = str(total), 10 ** (digits - 1), 10**digits
     for _ in range(terms - 1):
-        numbers = [n for n in range(1 - 10**digits, 10**digits) if abs(n) >= 10 ** (digits - 1)]
-        possible = [n for n in numbers if 0 <= total + n < 10 ** (digits + 1)]
-        if not (possible := [n for n in possible if sign in ("any", f"{n:+d}"[0])]):
+        possible = [*range(max(1 - high, -total), 1 - low)] if sign != "+" else []
+        if sign != "-":
+            possible += range(low, min(high, 10 * high - total))
+        if not possible:
             return draw_chain(generator, terms, sign, digits=digits)
         number = generator.choice(possible)
         total += number

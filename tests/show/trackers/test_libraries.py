@@ -13,9 +13,10 @@ import tiny
 from displays import Listener
 from potluck.config import as_tree
 from potluck.launch.in_process import run
-from potluck.show.trackers.base import About, TrackerError, evaluation_values, round_values
+from potluck.show.trackers.base import About, evaluation_values, round_values
 from potluck.show.trackers.libraries import has_credentials
 from potluck.show.trackers.tracked import TRACKERS
+from potluck.types import PotluckError
 
 NODES = ("large", "small")
 
@@ -300,7 +301,7 @@ def test_a_run_of_trackio_that_a_user_has_open_stays_open(home, tmp_path, capsys
 def test_wandb_knows_no_account_in_an_empty_home_and_asks_no_user(home, monkeypatch):
     assert not has_credentials()
     monkeypatch.setenv("WANDB_API_KEY", "0" * 3)
-    with pytest.raises(TrackerError, match=r"wandb: .*; call `wandb login --relogin`"):
+    with pytest.raises(PotluckError, match=r"wandb: .*; call `wandb login --relogin`"):
         has_credentials()
 
 

@@ -16,7 +16,7 @@ from potluck.launch.in_process import run
 from potluck.reports import AuthorReport, EvaluationReport, RoundReport
 from potluck.reports.events import Alert, Evaluated, Notice, RoundDone
 from potluck.show.trackers import tracked
-from potluck.show.trackers.base import About, TrackerError
+from potluck.show.trackers.base import About
 from potluck.show.trackers.tracked import TRACKERS, NewCompletions, Tracked
 from potluck.types import PotluckError
 from show.terminal.run_folders import played
@@ -153,7 +153,7 @@ def test_what_ends_the_start_of_one_closes_those_that_are_open(fake, monkeypatch
 
     heard = fake()
     monkeypatch.setitem(TRACKERS, "trackio", fails)
-    wanted = TrackerError if error is OSError else error
+    wanted = PotluckError if error is OSError else error
     with pytest.raises(wanted, match=r"^no space|trackio does not start for node 'one': no space"):
         Tracked(Hears(), ["wandb", "trackio"], [about("one")]).__enter__()
     assert heard == [("one", "open"), ("one", "close", True)]
@@ -210,7 +210,7 @@ def test_after_an_error_they_are_closed_and_know_it(recipe, tmp_path, fake, erro
 
 def test_one_that_did_not_start_can_be_taken_out_and_the_run_goes_on(recipe, tmp_path, fake):
     fake(("open",))
-    with pytest.raises(TrackerError, match="go on with --resume"):
+    with pytest.raises(PotluckError, match="go on with --resume"):
         run(recipe(), tmp_path / "run")
     assert run(recipe("log.to=[]"), tmp_path / "run", resume=True).rounds == 2
 
@@ -240,7 +240,7 @@ def test_wandb_without_an_account_is_one_line_unless_it_is_offline(recipe, tmp_p
     monkeypatch.setattr(tracked, "has_credentials", lambda: False)
     tracked.require_trackers(["wandb"], wandb_mode="offline")
     tracked.require_trackers(["tensorboard"], wandb_mode="online")
-    with pytest.raises(TrackerError, match="knows no account here; call `wandb login`, or set"):
+    with pytest.raises(PotluckError, match="knows no account here; call `wandb login`, or set"):
         run(recipe("log.wandb_mode=online"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -85,7 +85,7 @@ def test_a_page_has_the_last_state_before_its_server_ends(tmp_path):
             time.sleep(0.05)
         (watcher,) = watchers_of(os.getpid())
         write_status(folder, "small", phase="ended", round=1)
-    reader.join(20)
+    reader.join()
     assert not is_there(watcher)
     assert seen[-1]["is_over"]
     assert seen[-1]["nodes"][0]["state"] == "ended"

@@ -5,8 +5,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from potluck.show.web.guard import HEADERS, Guard, WebAddressError, choose_token
+from potluck.show.web.guard import HEADERS, Guard, choose_token
 from potluck.show.web.server import shown_address
+from potluck.types import PotluckError
 
 TOKEN = "a-token-of-many-characters"
 PORT = 8420
@@ -121,7 +122,7 @@ def test_an_address_for_others_needs_a_token(monkeypatch):
     monkeypatch.delenv("POTLUCK_WEB_TOKEN", raising=False)
     assert choose_token("127.0.0.1", make=False) == ""
     for host in ("0.0.0.0", "::", "192.168.0.7", "node.example"):
-        with pytest.raises(WebAddressError, match="--web-token"):
+        with pytest.raises(PotluckError, match="--web-token"):
             choose_token(host, make=False)
         assert len(choose_token(host, make=True)) >= 32
     made = {choose_token("0.0.0.0", make=True) for _ in range(5)}
@@ -133,7 +134,7 @@ def test_a_token_of_the_environment_counts_and_must_not_be_short(monkeypatch):
     assert choose_token("::", make=False) == TOKEN
     for short in ("x", 15 * "x", 20 * "ä"):
         monkeypatch.setenv("POTLUCK_WEB_TOKEN", short)
-        with pytest.raises(WebAddressError, match="POTLUCK_WEB_TOKEN has"):
+        with pytest.raises(PotluckError, match="POTLUCK_WEB_TOKEN has"):
             choose_token("::", make=True)
 
 

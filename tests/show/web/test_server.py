@@ -161,4 +161,4 @@ def test_ctrl_c_ends_it_while_pages_are_open(folder):
         stream = events(address)
         next(stream)
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait() == 0

@@ -51,7 +51,7 @@ def answer(address, path="", headers=None, **question):
         headers=headers or {},
     )
     try:
-        with OPENER.open(request, timeout=30) as got:
+        with OPENER.open(request, timeout=300) as got:
             return got.status, got.headers, got.read()
     except urllib.error.HTTPError as error:
         return error.code, error.headers, error.read()
@@ -67,7 +67,7 @@ def asked(address, path, **question):
 def events(address, run=""):
     """Yield the messages of a stream; the last one that comes without new ones is its end."""
     question = urlencode({"run": run})
-    with OPENER.open(f"{address}api/events?{question}", timeout=30) as stream:
+    with OPENER.open(f"{address}api/events?{question}", timeout=300) as stream:
         for line in stream:
             if line.startswith(b"data: "):
                 yield json.loads(line.removeprefix(b"data: "))

@@ -1,11 +1,7 @@
-"""One node at a folder or bucket: it leaves files in a folder of its own, and looks at the others'.
-
-    RUN/NODE/card            its announcement, status line, questions and answers (``Card``)
-    RUN/NODE/000012.ptlk     a sealed batch, for ``kept_rounds`` rounds
-
-A node writes under its own name only, so the owner of a bucket can forbid it more. Challenges are
-as on a network: an answer, in the card of the asked node, proves that it is there. One thread
-looks, writes and waits: after something has come, for a tenth of the time since then.
+"""One node at a folder or bucket: it leaves its card and its batches in a folder of its own, and
+looks at the others'. So the owner of a bucket can forbid it more. Challenges are as on a network:
+an answer, in the card of the asked node, proves that it is there. One thread looks, writes and
+waits: after something has come, for a tenth of the time since then.
 """
 
 import re
@@ -16,11 +12,10 @@ from typing import Literal
 
 import msgspec
 
-from potluck.exchange.base import ExchangeError, WireError
-from potluck.exchange.fetcher import Answers
+from potluck.exchange.base import ExchangeError, WireError, require_at_most, unpacked
 from potluck.exchange.folder.store import Store, check_endpoints, free_endpoints, try_endpoint
 from potluck.exchange.keys.keys import STRANGERS
-from potluck.exchange.process import CLOSE_S, ProcessExchange
+from potluck.exchange.process import CLOSE_S, Answers, ProcessExchange
 from potluck.exchange.protocol.announcement import CHALLENGE_BYTES, encode_answer
 from potluck.exchange.protocol.beliefs import Question
 from potluck.exchange.protocol.fetch_queue import FetchJob
@@ -55,15 +50,6 @@ class Card(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     questions: dict[str, bytes]
     """Challenges by the name of the node that is asked."""
     answers: dict[str, bytes]
-
-
-def read_card(data: bytes) -> Card:
-    if len(data) > CARD_BYTES:
-        raise WireError(f"a card has more than {CARD_BYTES} bytes", "too large")
-    try:
-        return msgspec.msgpack.decode(data, type=Card)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"a card is not readable: {error}") from error
 
 
 class FolderExchange(ProcessExchange):
@@ -175,11 +161,12 @@ class FolderExchange(ProcessExchange):
                 if self._seen.get(name) != mark:
                     self._seen[name] = mark
                     try:
-                        self._hear(name, read_card(data), now_s)
+                        require_at_most(CARD_BYTES, len(data), f"a card has {len(data)} bytes")
+                        self._hear(name, unpacked(data, Card, "a card is"), now_s)
                     except WireError as error:
                         self._mailbox.refuse(name, error, now_s)
             self._see(now_s)
-            if self._fetcher.wake():
+            if self._wake():
                 self._active_s = now_s
             self._changed.notify_all()
 
@@ -205,8 +192,7 @@ class FolderExchange(ProcessExchange):
             self._others_lines[name] = [card.status]
 
     def _see(self, now_s: float) -> None:
-        """Note which nodes are here: those that are believed and were heard a moment ago. One that
-        leaves is here until its last batch is."""
+        """Note which nodes are here: heard a moment ago, or leaving with a batch still to come."""
         for name in sorted((peers := self._mailbox.peers).names()):
             peer = peers.get(name)
             if peer is None or not peer.announcement:

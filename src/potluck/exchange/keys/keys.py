@@ -27,20 +27,14 @@ from potluck.types import NODE_NAME
 
 SIGNED = b"PTLS"
 SIGNATURE_BYTES = 64
-KEY_BYTES = 32
 PUBLIC, SECRET = "ed25519", "ed25519-secret"
 BATCH = b"batch"
 """Kind of data that the signature of a batch covers too: it does not fit an announcement."""
 FILE_BYTES = 1 << 20
-"""Largest size of a key file or a roster."""
 STRANGERS = 64
 """Most strangers that are remembered, and names of others under which refusals are counted: names
 without end must not fill the memory."""
 _log = logging.getLogger(__name__)
-
-
-class IdentityError(ExchangeError):
-    """A key file or a roster cannot be used; the message says which, why, and the way out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,39 +49,39 @@ class Key:
 
     @classmethod
     def load(cls, path: Path) -> "Key":
-        """Return the key in a file; raise IdentityError if it is none, or others can read it."""
+        """Return the key in a file; raise ExchangeError if it is none, or others can read it."""
         try:
             with open(path, "rb") as file:
                 mode, data = os.fstat(file.fileno()).st_mode, file.read(FILE_BYTES)
         except OSError as error:
             hint = "; potluck keys makes one" if isinstance(error, FileNotFoundError) else ""
-            raise IdentityError(f"key {path} cannot be read: {error.strerror}{hint}") from error
+            raise ExchangeError(f"key {path} cannot be read: {error.strerror}{hint}") from error
         if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
-            raise IdentityError(
+            raise ExchangeError(
                 f"key {path} has mode {stat.S_IMODE(mode):04o}, so others may read it; a secret "
                 f"needs 0600: chmod 600 {path}, or, if somebody may have it, make a new one"
             )
         try:
             return cls(Ed25519PrivateKey.from_private_bytes(_unwritten(SECRET, data.decode())))
         except ValueError as error:  # The text stays out of the message: it may be a secret.
-            raise IdentityError(
+            raise ExchangeError(
                 f"{path} holds no secret key; expected one line, {SECRET}: and 43 characters, as "
                 f"potluck keys writes it"
             ) from error
 
     def write(self, path: Path) -> None:
-        """Write the key to a new file that only its owner can read; IdentityError if it cannot."""
+        """Write the key to a new file that only its owner can read; ExchangeError if it cannot."""
         line = _written(SECRET, self.private.private_bytes_raw()) + "\n"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             new_file(path, line.encode(), mode=0o600)
         except OSError as error:
             if path.exists():
-                raise IdentityError(
+                raise ExchangeError(
                     f"{path} is there already and is left as it is: a node that loses its key is "
                     f"a stranger to the others"
                 ) from error
-            raise IdentityError(f"key {path} cannot be written: {error.strerror}") from error
+            raise ExchangeError(f"key {path} cannot be written: {error.strerror}") from error
 
     @property
     def public(self) -> bytes:
@@ -118,7 +112,7 @@ def without_signature(data: bytes) -> bytes:
 
 
 def make_key(path: Path) -> Key:
-    """Return the key at ``path``, made there if there is none; IdentityError as ``Key.load``."""
+    """Return the key at ``path``, made there if there is none; ExchangeError as ``Key.load``."""
     if not path.exists():
         Key.new().write(path)
     return Key.load(path)
@@ -139,34 +133,34 @@ def roster_line(name: str, key: Key) -> str:
 
 
 def read_roster(path: Path) -> dict[str, bytes]:
-    """Return the public keys of a roster, by name; raise IdentityError for no file, no TOML, no
+    """Return the public keys of a roster, by name; raise ExchangeError for no file, no TOML, no
     name of a node, no key, or one key under two names."""
     try:
         with open(path, "rb") as file:
             tree = tomllib.loads(file.read(FILE_BYTES).decode())
     except OSError as error:
-        raise IdentityError(f"roster {path} cannot be read: {error.strerror}") from error
+        raise ExchangeError(f"roster {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise IdentityError(
+        raise ExchangeError(
             f'roster {path} is not TOML: {error}; expected lines like north = "ed25519:..."'
         ) from error
     roster: dict[str, bytes] = {}
     for name, text in tree.items():
         if not NODE_NAME.fullmatch(name):
-            raise IdentityError(f"roster {path}: {name}: {_no_name(name)}")
+            raise ExchangeError(f"roster {path}: {name}: {_no_name(name)}")
         if not isinstance(text, str):
-            raise IdentityError(f'roster {path}: {name} is {text!r}; expected "ed25519:..."')
+            raise ExchangeError(f'roster {path}: {name} is {text!r}; expected "ed25519:..."')
         try:
             public = _unwritten(PUBLIC, text)
         except ValueError as error:
             shown = f"{SECRET}:..., a secret" if text.startswith(SECRET) else repr(text[:80])
-            raise IdentityError(
+            raise ExchangeError(
                 f"roster {path}: {name}: {shown} is no public key; expected {PUBLIC}: and 43 "
                 f"letters, digits, - and _"
             ) from error
         for other, key in roster.items():
             if key == public:
-                raise IdentityError(
+                raise ExchangeError(
                     f"roster {path}: {other!r} and {name!r} both have {public_text(public)}; a "
                     f"name needs one key and a key one name: remove one of the lines"
                 )
@@ -175,17 +169,13 @@ def read_roster(path: Path) -> dict[str, bytes]:
 
 
 def roster_text(roster: Mapping[str, bytes]) -> str:
-    if bad := [name for name in roster if not NODE_NAME.fullmatch(name)]:
-        raise IdentityError(_no_name(bad[0]))
     return "".join(f'{name} = "{public_text(roster[name])}"\n' for name in sorted(roster))
 
 
 class KnownKeys:
     """The key that each name must sign with: the roster's, or else its first one, which is
     *pinned*: written to the file ``pins``, in the form of a roster, and required from then on.
-
-    Names of ``roster`` and ``members`` (names that the run counts on) may take part; if ``open``,
-    strangers too. IdentityError if the pins cannot be read. Any thread may ask."""
+    Strangers may take part if ``open``. Any thread may ask."""
 
     def __init__(
         self, roster: Mapping[str, bytes], members: Collection[str], open: bool, pins: Path
@@ -221,8 +211,6 @@ class KnownKeys:
         name has another one, or may not take part. Call it after ``verify`` of a message that names
         ``name`` has proven ``offered``: a first key is pinned, and nobody may pin another's."""
         self.admit(name)
-        if len(offered) != KEY_BYTES:
-            raise WireError(f"{name!r} offers a key of {len(offered)} bytes, not {KEY_BYTES}")
         with self._lock:
             known, source = self._roster.get(name), "the roster has"
             if known is None:

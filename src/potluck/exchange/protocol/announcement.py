@@ -1,14 +1,6 @@
-"""Announcements: the rounds that a node has ready, and how they look as bytes.
-
-    announcement = Key.sign("announcement", one MessagePack array
-                            [version, run, node, public key, session, task, clock_s, offers]
-                            or, from a node of release 0.2.0, with [write_s, learn_s] behind them)
-    offers       = for each round, one after another: round, size_bytes (u32, little-endian) and
-                   the first 16 bytes of the SHA-256 of the seal in front of the batch
-    answer       = Key.sign("hello", challenge + announcement)
-
-It is signed, so that nobody makes a reader fetch, or count as a fault, what the node never said;
-and it says all of it again each time, so that a lost one repairs itself.
+"""Announcements: the rounds that a node has ready; docs/wire.md has each byte. One is signed, so
+that nobody makes a reader fetch, or count as a fault, what the node never said; and it says all of
+it again each time, so that a lost one repairs itself.
 """
 
 import hashlib
@@ -27,7 +19,6 @@ from potluck.exchange.protocol.signed import Kind, Payload
 ANNOUNCEMENT_VERSION = 2
 MAX_ANNOUNCEMENT_BYTES = 2048
 MAX_OFFERS = 64
-"""Most rounds in one announcement."""
 DIGEST_BYTES = 16
 CHALLENGE_BYTES = 16
 WHAT, HELLO = b"announcement", b"hello"
@@ -37,8 +28,6 @@ _OFFER = struct.Struct(f"<II{DIGEST_BYTES}s")
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One round's batch, which its author has ready."""
-
     round: int
     size_bytes: int
     digest: bytes
@@ -59,14 +48,12 @@ class Announcement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     clock_s: float
     """Seconds since 1970 when ``node`` joined, and those since then: it never goes back."""
     packed: bytes
-    """Offers as they are written."""
     measured: tuple[float, float] | None = None
     """Seconds in which a node of release 0.2.0 with ``shares = "speed"`` would write a round alone,
     and learn from one: read, and not used."""
 
     def offers(self) -> tuple[Offer, ...]:
-        """Return the offers by round, each round once; none before a node's first batch. Raise
-        WireError if they are not written so."""
+        """Return the offers by round, each round once; WireError if they are not written so."""
         if len(self.packed) % _OFFER.size or len(self.packed) > MAX_OFFERS * _OFFER.size:
             expected = f"expected {_OFFER.size} for each of at most {MAX_OFFERS} rounds"
             raise WireError(f"an announcement's offers take {len(self.packed)} bytes; {expected}")
@@ -138,8 +125,7 @@ def has_form_of_answer(payload: Payload, challenge: bytes, public: bytes) -> boo
 
 
 def split_answer(payload: Payload, challenge: bytes) -> bytes:
-    """Return the announcement in an answer, before any signature is looked at; raise WireError if
-    it answers another ``challenge``."""
+    """Return the announcement in an answer, unverified; WireError: it is of no ``challenge``."""
     answer = without_signature(bytes(payload))
     if not answer.startswith(challenge):
         raise WireError(f"{len(payload)} bytes came that do not answer the challenge", "forged")

@@ -29,7 +29,6 @@ from potluck.exchange.transport import Agreement
 from potluck.types import NODE_NAME
 
 ASKED_AT_ONCE = 4
-"""Most nodes that are asked at the same time."""
 PAUSE_S, LONGEST_PAUSE_S = 0.5, 8.0
 """Seconds between two questions to a node; twice as long after each that told nothing new."""
 WRONG_SIGNATURES = 10
@@ -48,8 +47,6 @@ PAST_SESSIONS = 16
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A challenge to one node."""
-
     name: str
     challenge: bytes
     about: bytes
@@ -84,9 +81,8 @@ class Beliefs:
 
     def hear(self, name: str, payloads: Sequence[Payload], now_s: float) -> bool:
         """Look at what came under ``name`` since the last call, oldest first; return whether one of
-        them was believed: no more is looked at then, as it says all. Nothing of a name that may not
-        take part is read, and no signature of a key that the name does not have, or of an old or
-        doubled announcement, is looked at."""
+        them was believed: no more is looked at then, as it says all. No signature of a key that the
+        name does not have, or of an old or doubled announcement, is looked at."""
         try:
             self._known_keys.admit(name)
         except WireError as error:

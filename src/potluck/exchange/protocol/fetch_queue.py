@@ -159,7 +159,6 @@ class FetchQueue:
         return one is not None and one.valid
 
     def came(self, author: str, offer: Offer) -> bool:
-        """Return whether this very batch came."""
         one = self._settled.get(author, {}).get(offer.round)
         return one == _Settled(offer.digest, valid=True)
 

@@ -25,11 +25,8 @@ Partners = Callable[[int, Collection[str]], Collection[str]]
 
 @dataclass(eq=False)
 class Mailbox(ABC):
-    """Filled by the threads that listen and fetch, emptied by ``receive``; one lock guards it.
-
-    What a node in step and one at its own pace have in common. ``InStepMailbox`` and
-    ``NewestMailbox`` know which batches are of use, and whom a round waits for.
-    """
+    """Filled by the threads that listen and fetch, emptied by ``receive``; one lock guards it. Its
+    two kinds know which batches are of use, and whom a round waits for."""
 
     peers: Peers
     fetch_queue: FetchQueue

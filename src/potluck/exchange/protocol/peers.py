@@ -201,8 +201,7 @@ class Peers:
         return dict(sorted(new.items()))
 
     def status(self, now_s: float, clock_s: float) -> dict[str, PeerLine]:
-        """Return a line for each peer, and for each name that is none and was refused; ``clock_s``:
-        seconds since 1970 now."""
+        """Return a line for each peer, and each name refused; ``clock_s``: seconds since 1970."""
         since_s = clock_s - now_s
         refused = {n: {str(why): c for why, c in of.items()} for n, of in self._refused.items()}
         return {name: PeerLine(refused=counts) for name, counts in refused.items()} | {
@@ -227,8 +226,7 @@ class Peers:
         return newest[(len(newest) - 1) // 2] if newest else 0
 
     def _make_room(self) -> bool:
-        """Let the stranger that was silent for longest, of those that are gone and never failed,
-        make room for one that comes."""
+        """Let a stranger that is gone and never failed make room: the one silent for longest."""
         strangers = {name: peer for name, peer in self._peers.items() if not peer.is_member}
         if len(strangers) < self._strangers:
             return True

@@ -1,10 +1,8 @@
 """The two rules by which a node receives batches, each with the mailbox that keeps it.
 
-A node in step receives those of the round that all do together, and late ones. A node at its own
-pace awaits nobody: it receives others' newest, whatever rounds they are of. It looks for batches
-while it learns, which is when it will soon use some: for ``enough`` of them, of each author's
-newest ``max_staleness + 1``. What fast authors write meanwhile costs bytes and memory only where it
-replaces a batch that became too old.
+A node at its own pace looks for batches while it learns, which is when it will soon use some: for
+``enough`` of them, of each author's newest ``max_staleness + 1``. What fast authors write meanwhile
+costs bytes and memory only where it replaces a batch that became too old.
 """
 
 from collections.abc import Mapping
@@ -30,8 +28,7 @@ class InStep:
     in_step: ClassVar[bool] = True
 
     def takes(self, round: int, *, now: int, newest: int) -> bool:
-        """Return whether a batch of ``round`` is of use to a node in its round ``now``; ``newest``
-        is the newest round of its author."""
+        """Return whether a batch is of use in round ``now``; ``newest``: that of its author."""
         return round <= now
 
     def mailbox(self, peers: Peers, queue: FetchQueue, partners: Partners, limit: int) -> Mailbox:
@@ -143,7 +140,7 @@ class InStepMailbox(Mailbox):
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """Rule of a node at its own pace."""
+    """Rule of a node at its own pace: it awaits nobody, and takes others' newest of any round."""
 
     max_staleness: int = 1
     """Rounds of its author that a batch may be old."""

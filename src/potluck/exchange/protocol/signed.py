@@ -1,12 +1,7 @@
 """Small messages that a node signs and repeats: how they are read, and which are believed. And one
-kind of them: status lines, which a node tells people of itself.
-
-    status line = Key.sign("status", one MessagePack array [version, public key, session, line])
-    line        = one MessagePack map: fields of ``StatusLine``, by name
-
-Nothing is decided by a line, so it is verified only when somebody looks, a bounded number in each
-second. Pure: no thread, no network; the caller passes the time, in seconds of a clock that never
-goes back.
+kind of them: status lines, which a node tells people of itself. Nothing is decided by a line, so it
+is verified only when somebody looks, a bounded number in each second. Pure: the caller passes the
+time, in seconds of a clock that never goes back.
 """
 
 import math
@@ -18,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from potluck.exchange.base import Reason, WireError
+from potluck.exchange.base import Reason, WireError, require_at_most, unpacked
 from potluck.exchange.keys.keys import SIGNED, Key, verify, without_signature
 from potluck.reports.status import LINE_BYTES, MOST_AUTHORS, AuthorStatus, StatusLine
 from potluck.types import NODE_NAME
@@ -87,19 +82,18 @@ class Kind(Generic[AnySigned]):
         """Decode a message under the name of ``node``, before its signature is looked at; raise
         WireError if it is none, or is another node's or another run's."""
         what = self.label.decode()
-        if len(payload) > self.most_bytes:
-            most = f"at most {self.most_bytes} are read"
-            raise WireError(f"{what}: {len(payload)} bytes came; {most}", "too large")
+        came = f"{what}: {len(payload)} bytes came"
+        require_at_most(self.most_bytes, len(payload), came)
         if not self.has_form(payload):
-            raise WireError(f"{what}: {len(payload)} bytes came without a signature")
+            raise WireError(f"{came} without a signature")
         packed = without_signature(bytes(payload))
         try:
-            message = msgspec.msgpack.decode(packed, type=self.form)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            message = unpacked(packed, self.form, f"{what} is")
+        except WireError:
             # A short array of MessagePack, and in it first a small number: another release's.
             if len(packed) > 1 and packed[0] >> 4 == 9 and 0 < packed[1] < 128:
                 self._require_version(packed[1], node)
-            raise WireError(f"{what} is not readable: {error}") from error
+            raise
         self._require_version(message.version, node)
         if (message.run, message.node) != (run, node):
             raise WireError(
@@ -195,7 +189,6 @@ class SignedStatus(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
 
     version: int
     public: bytes
-    """Key that it is signed with."""
     session: bytes
     """Session of the node, as in its announcements."""
     line: StatusLine

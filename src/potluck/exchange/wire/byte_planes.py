@@ -1,12 +1,10 @@
 """The body of a message: ids, and log-probabilities if any, as blocks of bytes, in three codecs.
 
-    block     u32 size, then as many bytes
-    plane     one byte of every number: the low bytes of all, then the next ones
     raw       ids as u32, log-probabilities as f32: two blocks, nothing compressed
     exact     planes of ids, then 4 planes of log-probabilities; each a zstd frame in a block
     compact   planes of ids, then 2 planes of fixed point, then what does not fit, as f32
 
-A plane has a frame of its own since its bytes are of one kind: one table of frequencies for
+A plane has one byte of every number, so its bytes are of one kind: one table of frequencies for
 all planes together costs 1 to 10 % more. ``docs/wire.md`` has every byte and the measurements.
 """
 

@@ -1,16 +1,11 @@
-"""The wire format, versions 2 to 4: what one node sends of a round.
+"""The wire format, versions 2 to 4: what one node sends of a round; ``docs/wire.md`` has each byte.
 
     message = b"PTLK"  u8 version  u8 codec  header block  body blocks
-    block   = u32 size, then as many bytes
-    header  = sender, round, how it was made, the problems; a row for each completion
-    body    = the ids of all completions one after the other, then their log-probabilities, if any;
-              from version 3 on then their texts, if any has a byte
 
-All little-endian. In the codecs "exact" and "compact" a block holds one zstd frame, in "raw"
-nothing is compressed. ``message.py`` and ``byte_planes.py`` have the two parts, ``docs/wire.md``
-every byte. ``version`` rises when an old reader could not read the new bytes; a new way to write
-the body is a new ``codec``. A message is of version 4 if it has episodes, of 3 if it has texts, and
-else of 2. It holds no rewards and nothing that an environment said: each node grades for itself.
+``message.py`` has the header, ``byte_planes.py`` the body: the ids of all completions, then their
+log-probabilities, then their texts. ``version`` rises when an old reader could not read the new
+bytes; a new way to write the body is a new ``codec``. A message is of version 4 if it has episodes,
+of 3 if it has texts, and else of 2. It holds no rewards and nothing that an environment said.
 """
 
 import hashlib
@@ -21,7 +16,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from potluck.exchange.base import Delivery, Reason, Round, Traffic, WireError, assemble_round
+from potluck.exchange import base
 from potluck.exchange.keys.keys import without_signature
 from potluck.exchange.wire import byte_planes
 from potluck.exchange.wire.byte_planes import Blocks, Codec
@@ -43,7 +38,6 @@ from potluck.types import Completion
 
 MAGIC = b"PTLK"
 HEADERS: dict[int, type[Header]] = {h.version: h for h in (Header, TextHeader, EpisodeHeader)}
-"""Headers by the version of their message."""
 VERSIONS = "{}, {} and {}".format(*HEADERS)
 FORMATS: tuple[tuple[Codec, bool], ...] = (
     ("raw", True), ("exact", True), ("compact", True), ("raw", False), ("exact", False),
@@ -74,8 +68,8 @@ def encode(message: Message, *, codec: Codec = "exact") -> bytes:
     header = msgspec.msgpack.encode(made)
     try:
         # A reader's checks of the header, made here: what it would refuse is not sent.
-        rows_of(type(made).read(header), MOST)
-    except WireError as error:
+        rows_of(base.unpacked(header, type(made), "header is"), MOST)
+    except base.WireError as error:
         raise ValueError(f"no reader takes this: {error}") from error
     (head,) = [header] if codec == "raw" else byte_planes.squeezed(header)
     written: Codec = codec if has_logp or codec == "raw" else "exact"
@@ -93,17 +87,15 @@ def encode(message: Message, *, codec: Codec = "exact") -> bytes:
 
 
 def decode(data: bytes, limits: Limits = MOST) -> Message:
-    """Return the message that ``encode`` wrote. Nothing in ``data`` is taken on trust: raise
-    WireError if it is no message, or exceeds ``limits``, and nothing else whatever the bytes are.
-    """
+    """Return the message that ``encode`` wrote; raise WireError, and nothing else whatever the
+    bytes are, if it is no message, or exceeds ``limits``."""
     version, codec, has_logp, blocks = _start(data, limits)
     at_most = min(HEADER_BYTES, limits.message_bytes)
     head: byte_planes.Buffer = blocks.take("header")
-    if len(head) > at_most:
-        raise WireError(f"header has {len(head)} bytes; at most {at_most} are taken", "too large")
+    base.require_at_most(at_most, len(head), f"header has {len(head)} bytes")
     if codec != "raw":
         head = byte_planes.expanded(head, "header", at_most=at_most)
-    header = HEADERS[version].read(head)
+    header = base.unpacked(head, HEADERS[version], "header is")
     rows = rows_of(header, limits)
     count = int(rows.length_B.sum())
     token_X = byte_planes.read_ids(codec, header.id_bits, blocks, count)
@@ -117,7 +109,7 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
     # Ids beside texts may be of another tokenizer.
     below = min(1 << header.id_bits, BEYOND if rows.questions else limits.vocabulary)
     if count and (largest := int(token_X.max())) >= below:
-        raise WireError(f"an id is {largest}; by header and vocabulary, ids are below {below}")
+        raise base.WireError(f"an id is {largest}; by header and vocabulary, ids are below {below}")
     try:
         completions = Completion.cut(
             [rows.problems[at] for at in rows.problem_B.tolist()],
@@ -132,26 +124,24 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
             rows.episodes,
         )
     except ValueError as error:
-        raise WireError(str(error)) from error
+        raise base.WireError(str(error)) from error
     about = header.run, header.round, header.sender, header.provenance
     return Message(*about, rows.prompts, completions, rows.questions)
 
 
 def _start(data: bytes, limits: Limits) -> tuple[int, Codec, bool, Blocks]:
-    if len(data) > limits.message_bytes:
-        what = f"message has {len(data)} bytes; at most {limits.message_bytes} are taken"
-        raise WireError(what, "too large")
+    base.require_at_most(limits.message_bytes, len(data), f"message has {len(data)} bytes")
     if len(data) < START.size:
-        raise WireError(f"message ends at byte {len(data)}, within its first {START.size}")
+        raise base.WireError(f"message ends at byte {len(data)}, within its first {START.size}")
     magic, version, codec = START.unpack_from(data)
     if magic != MAGIC:
-        raise WireError(f"message starts with {magic!r}, expected {MAGIC!r}")
+        raise base.WireError(f"message starts with {magic!r}, expected {MAGIC!r}")
     if version not in HEADERS:
         ours = f"this Potluck reads versions {VERSIONS}; nodes need the same"
-        raise WireError(f"message has version {version}, and {ours}", "other version")
+        raise base.WireError(f"message has version {version}, and {ours}", "other version")
     if codec >= len(FORMATS):
         what = f"message has codec {codec}; this Potluck reads 0 to {len(FORMATS) - 1}"
-        raise WireError(what, "other version")
+        raise base.WireError(what, "other version")
     return version, *FORMATS[codec], Blocks(memoryview(data)[START.size :])
 
 
@@ -170,7 +160,7 @@ class _RoundFile(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     newest: dict[str, int] = {}
 
 
-def encode_round(round: int, node: str, arrived: Round) -> bytes:
+def encode_round(round: int, node: str, arrived: base.Round) -> bytes:
     """Serialise a received round for ``decode_round``. Refused messages are not kept."""
     columns = list(arrived.missing), list(arrived.messages)
     newest = dict(arrived.newest)
@@ -178,36 +168,33 @@ def encode_round(round: int, node: str, arrived: Round) -> bytes:
     return page + hashlib.sha256(page).digest()
 
 
-def batches_of(arrived: Round) -> dict[tuple[str, int], bytes]:
+def batches_of(arrived: base.Round) -> dict[tuple[str, int], bytes]:
     heads = [(decode(without_signature(data)), data) for data in arrived.messages]
     return {(message.sender, message.round): data for message, data in heads}
 
 
-def decode_round(data: bytes, *, run: str, round: int, node: str) -> Round:
+def decode_round(data: bytes, *, run: str, round: int, node: str) -> base.Round:
     """Return the round in a file; raise WireError if it is damaged, or another round's, node's or
     run's. Signatures are not verified again: the file is the node's own."""
     if hashlib.sha256(data[:-32]).digest() == data[-32:]:  # else of 0.2.0, or no MessagePack
         data = data[:-32]
-    try:
-        page = msgspec.msgpack.decode(data, type=_RoundFile)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"round {round} of {node!r} is not readable: {error}") from error
+    page = base.unpacked(data, _RoundFile, f"round {round} of {node!r} is")
     if (page.version, page.round, page.node) != (ROUND_FILE_VERSION, round, node):
         found = f"a page of version {page.version}, round {page.round} and node {page.node!r}"
         ours = f"that of version {ROUND_FILE_VERSION}, round {round} and {node!r}"
-        raise WireError(f"{found} lies where {ours} belongs", "other round")
+        raise base.WireError(f"{found} lies where {ours} belongs", "other round")
     batches = []
     sent_bytes = sent_tokens = received_bytes = 0
     for data in page.messages:
         message = decode(without_signature(data))
         if message.run != run or (message.sender == node and message.round != round):
             what = f"a message of round {message.round} of {message.run!r}"
-            reason: Reason = "other run" if message.run != run else "other round"
-            raise WireError(f"{what} lies in round {round} of {run!r}", reason)
-        batches.append(Delivery(message.sender, message.round, data, message.completions))
+            reason: base.Reason = "other run" if message.run != run else "other round"
+            raise base.WireError(f"{what} lies in round {round} of {run!r}", reason)
+        batches.append(base.Delivery(message.sender, message.round, data, message.completions))
         if message.sender == node:
             sent_bytes, sent_tokens = len(data), sum(len(c.token_T) for c in message.completions)
         else:
             received_bytes += len(data)
-    traffic = Traffic(sent_bytes, sent_tokens, received_bytes)
-    return assemble_round(round, batches, page.missing, traffic, page.newest)
+    traffic = base.Traffic(sent_bytes, sent_tokens, received_bytes)
+    return base.assemble_round(round, batches, page.missing, traffic, page.newest)

@@ -8,16 +8,15 @@ numbers first: they compress well.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import chain, islice
-from typing import Annotated, ClassVar, Self, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
 from potluck.episode import MOST_TURNS
-from potluck.exchange.base import WireError
+from potluck.exchange.base import WireError, require_at_most, unpacked
 from potluck.exchange.wire.byte_planes import merge_planes, split_planes
 from potluck.types import NODE_NAME, OBSERVED_BYTES, SINGLE_ENDS, Completion, End, Sampling
 
@@ -41,7 +40,6 @@ class Limits:
     turns as tokens may come."""
     completions: int = 1 << 16
     tokens: int = 1 << 20
-    """Tokens of one completion."""
     vocabulary: int = BEYOND
     """Bound of the token ids: each is below it."""
     text_bytes: int = 1 << 24
@@ -79,8 +77,7 @@ class Message:
 
     @property
     def has_texts(self) -> bool:
-        """Return whether completions are for readers with other tokenizers too: they have a text
-        or name theirs, or their author has none."""
+        """Return whether completions are for readers with other tokenizers too."""
         has_none = self.provenance.tokenizer == NO_TOKENIZER
         return has_none or any(c.text is not None or c.tokenizer for c in self.completions)
 
@@ -119,14 +116,6 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     """Column of positions in ``problems``, one for each completion."""
     indices: bytes
     lengths: bytes
-
-    @classmethod
-    def read(cls, data: bytes | memoryview) -> Self:
-        """Return the header, unchecked but for its types; raise WireError if it is none."""
-        try:
-            return msgspec.msgpack.decode(data, type=cls)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise WireError(f"header is not readable: {error}") from error
 
     @property
     def provenance(self) -> Provenance:
@@ -214,13 +203,10 @@ class Rows:
 
 
 def rows_of(header: Header, limits: Limits) -> Rows:
-    """Return the rows of a header; raise WireError if a field or a column is wrong, or claims more
-    than ``limits`` allow."""
+    """Return the rows of a header; raise WireError for a wrong field, or one beyond ``limits``."""
     _require_provenance(header)
     count = len(header.ends)
-    if count > limits.completions:
-        what = f"{count} completions came; at most {limits.completions} are taken"
-        raise WireError(what, "too large")
+    require_at_most(limits.completions, count, f"{count} completions came")
     prompts = _prompts(header, at_most=count)
     questions, sizes = {}, bytes(4 * count)
     if isinstance(header, TextHeader):
@@ -254,20 +240,17 @@ def rows_of(header: Header, limits: Limits) -> Rows:
         shortest = rows.length_B.min()
         what = f"completions claim {shortest} to {longest} tokens; each has 1 to {limits.tokens}"
         raise WireError(what, "too large" if longest > limits.tokens else "malformed")
-    if (largest := int(rows.text_B.max()) - 1) > limits.text_bytes:
-        what = f"a text of {largest} bytes is claimed; at most {limits.text_bytes} are taken"
-        raise WireError(what, "too large")
+    largest = int(rows.text_B.max()) - 1
+    require_at_most(limits.text_bytes, largest, f"a text of {largest} bytes is claimed")
     if rows.length_B.any() and header.tokenizer == NO_TOKENIZER:
         raise WireError("tokens came from an author that tells no tokenizer")
     if rows.text_B.any() and not rows.questions:
         raise WireError("texts came without digests of the messages that they answer")
-    if (size := text_size(rows)) > limits.message_bytes:
-        what = f"texts of {size} bytes are claimed; at most {limits.message_bytes} are taken"
-        raise WireError(what, "too large")
+    size = text_size(rows)
+    require_at_most(limits.message_bytes, size, f"texts of {size} bytes are claimed")
     total = int(rows.length_B.sum(dtype=np.uint64))
-    if (size := TOKEN_BYTES * total) > limits.message_bytes:
-        what = f"{total} tokens are {size} bytes unpacked; at most {limits.message_bytes} are taken"
-        raise WireError(what, "too large")
+    size = TOKEN_BYTES * total
+    require_at_most(limits.message_bytes, size, f"{total} tokens are {size} bytes unpacked")
     both_B = rows.problem_B.astype(np.uint64) << np.uint64(32) | rows.index_B
     one_of_each, times = np.unique(both_B, return_counts=True)
     if len(one_of_each) != count:
@@ -288,9 +271,7 @@ def _episodes(
         what = f"episodes of {turns} turns came; each of a message has 1 to {MOST_TURNS}"
         raise WireError(what, "too large" if most > MOST_TURNS else "malformed")
     total = int(count_B.sum())
-    if total > limits.message_bytes // TOKEN_BYTES:
-        what = f"{total} turns came; at most {limits.message_bytes // TOKEN_BYTES} are taken"
-        raise WireError(what, "too large")
+    require_at_most(limits.message_bytes // TOKEN_BYTES, total, f"{total} turns came")
     if len(header.observed) != (expected := OBSERVED_BYTES * (total - len(count_B))):
         raise WireError(f"{len(header.observed)} bytes were observed where {expected} are expected")
     turn_X = _numbers("turn_lengths", header.turn_lengths, total, "turns")
@@ -338,10 +319,8 @@ def _require_provenance(header: Header) -> None:
 
 
 def _prompts(header: Header, *, at_most: int) -> dict[str, bytes]:
-    try:
-        problems = _decoder(at_most).decode(header.problems)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"problems of {at_most} completions are not readable: {error}") from error
+    form: Any = Annotated[list[_Text], Meta(max_length=at_most)]  # before memory is set aside
+    problems: list[str] = unpacked(header.problems, form, f"problems of {at_most} completions are")
     if len(set(problems)) != len(problems):
         raise WireError("a problem is listed twice")
     size = 0 if header.tokenizer == NO_TOKENIZER else PROMPT_DIGEST_BYTES
@@ -355,12 +334,6 @@ def _digests_of(
     if len(digests) != size * count:
         raise WireError(f"{count} problems have {len(digests)} bytes of {what} digests")
     return {id: digests[at * size : (at + 1) * size] for at, id in enumerate(problems)}
-
-
-@lru_cache(maxsize=64)
-def _decoder(at_most: int) -> msgspec.msgpack.Decoder[list[str]]:
-    """Return a decoder of lists of texts that checks a list's size before it sets memory aside."""
-    return msgspec.msgpack.Decoder(Annotated[list[_Text], Meta(max_length=at_most)])
 
 
 def _column(numbers: Iterable[int]) -> bytes:

@@ -1,9 +1,6 @@
-"""Channels of samples under many names, each name's newest, until somebody looks.
-
-Subscriptions fill ring channels in Zenoh's own threads and call no Python, so a flood costs its
-bytes and little more. Each known name has a channel of its own: a flood under one name pushes out
-no other name's samples.
-"""
+"""Channels of samples under many names, each name's newest, until somebody looks. Zenoh's threads
+fill them and call no Python, so a flood costs its bytes and little more. Each known name has one of
+its own: a flood under one name pushes out no other name's samples."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -60,8 +57,7 @@ class Channels:
         return by_name
 
     def overran(self, name: str, payloads: Sequence[zenoh.ZBytes]) -> bool:
-        """Tell whether more may have come under ``name`` than the ``payloads`` that were kept: its
-        own channel is full."""
+        """Tell whether more may have come under ``name`` than was kept: its own channel is full."""
         return name in self._channels and len(payloads) == self._channels[name][1]
 
     def undeclare(self) -> None:

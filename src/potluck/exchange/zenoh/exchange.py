@@ -1,14 +1,6 @@
-"""One node on Zenoh: its declarations, and the threads that announce, hear and serve.
-
-    <run>/live/<node>         presence: a liveliness token
-    <run>/ann/<node>          an announcement, with every new batch and once a second
-    <run>/q/<node>/<round>    a queryable: the sealed batch
-    <run>/q/<node>/hello      asked with a challenge: proof that the node is there
-    <run>/status/<node>       a status line, for people, and only while somebody listens
-
-Nothing is fetched, put or answered in a callback of Zenoh, and every channel from it is bounded.
-One thread empties those of announcements; status lines stay in theirs until somebody looks.
-"""
+"""One node on Zenoh: its declarations (docs/wire.md, "On the network"), and the threads that
+announce, hear and serve. Nothing is fetched, put or answered in a callback of Zenoh, and every
+channel from it is bounded."""
 
 import random
 import time
@@ -18,8 +10,7 @@ from typing import Any, TypeVar
 
 import zenoh
 
-from potluck.exchange.fetcher import Answers
-from potluck.exchange.process import CLOSE_S, ProcessExchange
+from potluck.exchange.process import CLOSE_S, Answers, ProcessExchange
 from potluck.exchange.protocol.announcement import CHALLENGE_BYTES, HELLO, encode_answer
 from potluck.exchange.protocol.beliefs import Question
 from potluck.exchange.protocol.fetch_queue import FetchJob
@@ -55,7 +46,6 @@ OTHERS = 32
 """Announcements of unknown names that are kept between two looks in a closed swarm: they are only
 counted."""
 LINE_PAUSE_S = 5.0
-"""Fewest seconds between two status lines of a node."""
 OTHERS_LINES = 512
 """Status lines that are kept, until somebody looks, of names without a channel of their own."""
 
@@ -184,8 +174,7 @@ class ZenohExchange(ProcessExchange):
     def _get(
         self, what: str, timeout_s: float, payload: bytes | None = None
     ) -> Iterator[tuple[str, zenoh.ZBytes]]:
-        """Yield the answers to a query as they come, each with the session that sent it; none if
-        nobody serves it at the moment."""
+        """Yield the answers to a query as they come, each with the session that sent it."""
         try:
             # All that serve the key are asked, and all answers are looked at: a peer that serves
             # garbage under another's key must not keep that one's answer away.
@@ -255,7 +244,7 @@ class ZenohExchange(ProcessExchange):
                 if (now_s := time.monotonic()) > look_s:
                     look_s = now_s + SILENCE_S
                     self._beliefs.ask_the_silent(now_s)
-                self._fetcher.wake()
+                self._wake()
 
     def _each(self, channel: zenoh.handlers.Handler[_Item]) -> Iterator[_Item]:
         """Yield what comes, until this node leaves."""

@@ -14,15 +14,9 @@ import zenoh
 from msgspec import structs
 
 from potluck.exchange.base import Reason
+from potluck.exchange.protocol import signed
 from potluck.exchange.protocol.announcement import ANNOUNCEMENTS, Announcement
 from potluck.exchange.protocol.peers import NOBODY, Peer, Peers
-from potluck.exchange.protocol.signed import (
-    STATUS_LINES,
-    VERIFIED_PER_S,
-    Believed,
-    Payload,
-    SignedStatus,
-)
 from potluck.exchange.zenoh.channels import Channels
 from potluck.exchange.zenoh.session import Endpoints, open_observer
 from potluck.reports.status import PeerLine
@@ -110,9 +104,12 @@ class Sightings:
         self._peers = Peers("", roster, quarantine_s=0.0, strangers=MOST_NAMES)
         self._live: set[str] = set()
         # 1,000 nodes make 200 announcements a second.
-        most, whole = 2 * VERIFIED_PER_S, replace(ANNOUNCEMENTS, require_sense=_require_offers)
-        self._announced = Believed(run, whole, most_per_s=most)
-        self._lines = Believed(run, STATUS_LINES)
+        most, whole = (
+            2 * signed.VERIFIED_PER_S,
+            replace(ANNOUNCEMENTS, require_sense=_require_offers),
+        )
+        self._announced = signed.Believed(run, whole, most_per_s=most)
+        self._lines = signed.Believed(run, signed.STATUS_LINES)
 
     def on_presence(self, name: str, is_live: bool) -> None:
         """Note a hint: it is not signed, so it makes no stranger known."""
@@ -124,21 +121,21 @@ class Sightings:
         if peer:
             peer.live = is_live
 
-    def hear(self, name: str, payloads: Sequence[Payload], now_s: float) -> None:
+    def hear(self, name: str, payloads: Sequence[signed.Payload], now_s: float) -> None:
         """Look at announcements that came under ``name``, oldest first."""
         if peer := self._hear(self._announced, name, payloads, now_s):
             offers = self._announced.newest[name].offers()
             peer.offered = frozenset(offer.round for offer in offers)
 
-    def hear_lines(self, name: str, payloads: Sequence[Payload], now_s: float) -> None:
+    def hear_lines(self, name: str, payloads: Sequence[signed.Payload], now_s: float) -> None:
         """Look at status lines that came under ``name``, oldest first."""
         self._hear(self._lines, name, payloads, now_s)
 
     def _hear(
         self,
-        source: Believed[Announcement] | Believed[SignedStatus],
+        source: signed.Believed[Announcement] | signed.Believed[signed.SignedStatus],
         name: str,
-        payloads: Sequence[Payload],
+        payloads: Sequence[signed.Payload],
         now_s: float,
     ) -> Peer | None:
         """Return the node under ``name`` if one of its messages is believed."""
@@ -163,8 +160,7 @@ class Sightings:
         return peer
 
     def seen(self, now_s: float, clock_s: float) -> dict[str, PeerLine]:
-        """Return each node of the roster, and each other that has signed something; ``clock_s``:
-        seconds since 1970 now."""
+        """Return each node of the roster, and each other that has signed something."""
         self._forget_gone()
         names, found = self._peers.names(), {}
         for name, peer in self._peers.status(now_s, clock_s).items():

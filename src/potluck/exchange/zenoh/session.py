@@ -78,18 +78,12 @@ def open_session(
     A peer's session opens at once and looks for the others ever after. A client's waits until its
     first router answers, or ``closing`` is set; later it reconnects by itself.
     """
-    if not endpoints.listen and not endpoints.connect:
-        raise ExchangeError(
-            "swarm.listen and swarm.connect are both empty, so nobody can be met; a node that "
-            "others reach has listen = ['tcp/0.0.0.0:7447'], one behind a NAT connects to a relay"
-        )
     mode = "peer" if endpoints.listen else "client"
     return _open(_config(endpoints, mode, run), endpoints, closing or threading.Event())
 
 
 def open_patiently(endpoints: Endpoints, *, run: str, waiting: Callable[[], None]) -> zenoh.Session:
-    """Call ``open_session`` in a thread, and ``waiting`` several times a second meanwhile. An
-    exception of either ends the wait."""
+    """Open a session in a thread; call ``waiting`` meanwhile, which may end that by an error."""
     closing = threading.Event()
     with ThreadPoolExecutor(max_workers=1) as pool:
         opening = pool.submit(open_session, endpoints, run=run, closing=closing)
@@ -105,10 +99,7 @@ def open_patiently(endpoints: Endpoints, *, run: str, waiting: Callable[[], None
 
 
 def open_router(endpoints: Endpoints) -> zenoh.Session:
-    """Open a relay, which passes on messages between nodes that cannot reach each other. Raise
-    ExchangeError if it listens nowhere, and as ``open_session``."""
-    if not endpoints.listen:
-        raise ExchangeError("a relay must be reached; tell it where: --listen tcp/0.0.0.0:7447")
+    """Open a relay, which passes on messages between nodes that cannot reach each other."""
     if endpoints.tls and endpoints.tls.name not in RELAYS:
         raise ExchangeError(
             f"a relay's certificate is for {endpoints.tls.name!r}, which nodes take for a node; "
@@ -118,13 +109,8 @@ def open_router(endpoints: Endpoints) -> zenoh.Session:
 
 
 def open_observer(endpoints: Endpoints, *, run: str) -> zenoh.Session:
-    """Open a session that listens nowhere. It connects to each of its addresses, and to the nodes
-    that those know, as soon as they are there. Raise ExchangeError as ``open_session``.
-
-    A client would have one connection, and with it lose sight of all nodes at once.
-    """
-    if not endpoints.connect:
-        raise ExchangeError("an observer needs a node or a relay: --connect tcp/HOST:PORT")
+    """Open a session that listens nowhere, and connects to its addresses and to the nodes that
+    those know. A client would have one connection, and with it lose sight of all nodes at once."""
     return _open(_config(endpoints, "peer", run), endpoints, threading.Event())
 
 
@@ -245,7 +231,9 @@ def free_endpoints(count: int, folder: Path) -> list[str]:
 
 
 def try_endpoint(endpoint: str, *, listen: bool) -> OSError | None:
-    host, port = host_and_port(endpoint)
+    found = ADDRESS.fullmatch(endpoint)
+    assert found  # ``check_endpoints`` has let it through
+    host, port = found[2].strip("[]"), int(found[3])
     try:
         if not listen:
             socket.create_connection((host, port), timeout=CALL_S).close()
@@ -259,17 +247,6 @@ def try_endpoint(endpoint: str, *, listen: bool) -> OSError | None:
     except OSError as error:
         return error
     return None
-
-
-def host_and_port(endpoint: str) -> tuple[str, int]:
-    """Split an address that ``check_endpoints`` has let through.
-
-    >>> host_and_port("tls/[::1]:7447"), host_and_port("tcp/relay.example.org:80")
-    (('::1', 7447), ('relay.example.org', 80))
-    """
-    found = ADDRESS.fullmatch(endpoint)
-    assert found
-    return found[2].strip("[]"), int(found[3])
 
 
 def _log_unlisted_peers(session: zenoh.Session, names: set[str]) -> None:

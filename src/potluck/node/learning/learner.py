@@ -317,13 +317,7 @@ class Learner(Learning):
             read_B = theirs[0][:, 0].isfinite()
             for column_B, found_B in zip(mine, theirs, strict=True):
                 column_B[read_B] = found_B[read_B]
-        return completed(
-            scored,
-            self.name,
-            self.objective,
-            self._weight,
-            lambda of: require_foreign(of, "log-probability", self.policy, self.name),
-        )
+        return completed(scored, self.name, self.objective, self._weight, self.policy)
 
     def _rows_to_blame(self, scored: Scored) -> dict[int, str]:
         """Find, one by one, the rows whose gradient alone is not finite. Rare, so it may be slow.

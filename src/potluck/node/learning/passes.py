@@ -108,10 +108,13 @@ def has_dropout(policy: LanguageModel) -> bool:
     return drawn[0] != drawn[1]
 
 
-def require_foreign(completion: Completion, what: str, policy: LanguageModel, name: str) -> None:
-    """Raise NonFiniteError if a weight is not finite, or if the completion, whose ``what`` is not
-    finite, is ``name``'s own. A foreign one is left out, and the rest is learned from."""
-    for weight, parameter in policy.network.named_parameters():
+def require_foreign(
+    completion: Completion, what: str, policy: LanguageModel | None, name: str
+) -> None:
+    """Raise NonFiniteError if a weight that is here is not finite, or if the completion, whose
+    ``what`` is not finite, is ``name``'s own. A foreign one is left out, and the rest is learned
+    from."""
+    for weight, parameter in policy.network.named_parameters() if policy else ():
         if not full_tensor(parameter.isfinite().all()):
             raise NonFiniteError(
                 f"{name!r}: the weights {weight!r} are not finite; lower the "

@@ -31,7 +31,7 @@ from potluck.objective.methods import ObjectiveConfig
 from potluck.objective.weights import Weight, weight_of
 from potluck.rollout.base import Progress
 from potluck.rollout.tinker.session import TinkerSession
-from potluck.types import Completion, NonFiniteError
+from potluck.types import NonFiniteError
 
 ADAM = "beta1", "beta2", "grad_clip_norm"
 
@@ -48,7 +48,7 @@ class RemoteLearner(Learning):
     adam: Mapping[str, float]
     """Values of ``ADAM`` for the server's optimiser."""
     rows: int
-    """Rows that are sent in each round, at least; those that are lacking teach nothing."""
+    """Rows that are sent in each round; those that are lacking teach nothing."""
     longest: int
     """Limit of a completion in tokens, which ``loss_type = "dr_grpo"`` divides by."""
     loss: Loss | None = None
@@ -60,7 +60,7 @@ class RemoteLearner(Learning):
         """Take one step; raise NonFiniteError if a log-probability of an own completion is not
         finite, RolloutError if the server does not do its part."""
         scored, rate = self._score(batch, progress), self.learning_rate.at(round)
-        row_M = scored.kept_advantage_B.nonzero().squeeze(1)
+        row_M = scored.kept_advantage_B.nonzero().squeeze(1)[: self.rows]  # the last came late
         if not len(row_M):
             return UpdateReport(0, 0.0, 0.0, rate, scored, {})
         micro = batch.rows(row_M)
@@ -69,19 +69,19 @@ class RemoteLearner(Learning):
         part = len(row_M), int(micro.mask_BT.sum())
         whole = batch.rows_counted, batch.tokens_counted
         loss = loss * share_of(part, whole, self.objective.loss_type, longest=self.longest)
-        if not loss.isfinite():
-            why = "does its weight read entropies, which no server tells?"
-            raise NonFiniteError(f"{self.name!r}: the loss is {loss.item()}; {why}")
         loss.backward()
         assert logp_MT.grad is not None
-        if not logp_MT.grad.isfinite().all():
-            raise NonFiniteError(f"{self.name!r}: a gradient of the loss is not finite")
-        rows, columns = list(zip(micro.prompts, micro.tokens, strict=True)), []
-        both = zip(logp_MT.detach().numpy(), logp_MT.grad.numpy(), strict=True)
-        for (_, token_T), (logp_T, slope_T) in zip(rows, both, strict=True):
-            n = len(token_T)
-            column = {"logprobs": logp_T[:n], "advantages": -n * slope_T[:n]}
-            columns.append({**column, "weights": np.full(n, 1 / n)})
+        if not (loss.isfinite() and logp_MT.grad.isfinite().all()):
+            why = "does its weight read entropies, which no server tells?"
+            raise NonFiniteError(
+                f"{self.name!r}: the loss {loss.item()}, or its gradient, is not finite; {why}"
+            )
+        rows = list(zip(micro.prompts, micro.tokens, strict=True))
+        both = logp_MT.detach().numpy(), logp_MT.grad.numpy()
+        columns = [
+            {"logprobs": p_T[:n], "advantages": -n * slope_T[:n], "weights": np.full(n, 1 / n)}
+            for n, p_T, slope_T in zip(map(len, micro.tokens), *both, strict=True)
+        ]
         nothing = {"logprobs": np.zeros(1), "advantages": np.zeros(1), "weights": np.ones(1)}
         lacking = self.rows - len(rows)
         rows += [(micro.prompts[0][:1], micro.tokens[0][:1])] * lacking
@@ -102,14 +102,7 @@ class RemoteLearner(Learning):
             read = logp_MT.clamp(max=0), torch.full_like(logp_MT, torch.nan)
             score_rows(scored, row_M, micro, read, self.name, self.objective, weight)
             progress(len(rows), len(rows))
-        return completed(scored, self.name, self.objective, weight, self._require_foreign)
-
-    def _require_foreign(self, completion: Completion) -> None:
-        if completion.author == self.name:
-            raise NonFiniteError(
-                f"{self.name!r}: its server reads its own completion {completion.index} of "
-                f"{completion.problem_id!r} as NaN; lower the learning rate"
-            )
+        return completed(scored, self.name, self.objective, weight)
 
     def save(self, folder: Path, round: int, *, card: str) -> None:
         text = json.dumps(self.session.save(f"round-{round:06d}"))

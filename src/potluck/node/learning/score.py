@@ -7,20 +7,20 @@ metrics      what the author reports add up
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from potluck.model import LanguageModel
 from potluck.node.learning.batch import Batch, Scored
-from potluck.node.learning.passes import Portion
+from potluck.node.learning.passes import Portion, require_foreign
 from potluck.objective.filters import divergence_from_author, filter_advantages
 from potluck.objective.losses import LOSSES, Loss
 from potluck.objective.methods import ObjectiveConfig, Others
 from potluck.objective.others import select_others, sequence_likelihood
 from potluck.objective.weights import ScoredRows, Weight, untrusted_likelihood
-from potluck.types import Completion, NonFiniteError
+from potluck.types import NonFiniteError
 
 METRICS = (
     "tokens", "ratio_sum", "ratio_max", "k1", "k3", "capped", "weight", "weight_square",
@@ -68,12 +68,9 @@ def score_rows(
     (start_MT, entropy_MT), kept_M = found, candidates(micro, me, objective)
     if objective.filter:
         divergence_M = divergence_from_author(
-            start_MT,
-            micro.logp_gen_BT,
-            micro.mask_BT,
-            estimator=objective.divergence_estimator,
-            reduce=objective.divergence_reduce,
-        )
+            start_MT, micro.logp_gen_BT, micro.mask_BT,
+            estimator=objective.divergence_estimator, reduce=objective.divergence_reduce,
+        )  # fmt: skip
         # Of authors that are not trusted no failure is left.
         near_M = torch.where(micro.trusted_B, divergence_M, 0.0)
         kept_M = filter_advantages(kept_M, near_M, limit=objective.divergence_limit)
@@ -138,13 +135,13 @@ def completed(
     me: str,
     objective: ObjectiveConfig,
     weight: Weight | None,
-    require_foreign: Callable[[Completion], None],
+    policy: LanguageModel | None = None,
 ) -> Scored:
-    """Drop the rows whose log-probability is not finite, of which ``require_foreign`` raises an
-    error if they are one's own; apply a weight that needs the whole batch."""
+    """Drop foreign rows whose log-probability is not finite; raise NonFiniteError for an own one,
+    or a weight of a ``policy`` that is here. Apply a weight that needs the whole batch."""
     rows = (~scored.logp_start_BT.isfinite().all(dim=1)).nonzero().squeeze(1).tolist()
     for row in rows:
-        require_foreign(scored.batch.completions[row])
+        require_foreign(scored.batch.completions[row], "log-probability", policy, me)
     scored = scored.without(dict.fromkeys(rows, "log-probability"))
     if weight and weight.needs_batch:
         return weigh_batch(scored, me, objective, weight)
@@ -174,16 +171,8 @@ def _rows(
 ) -> ScoredRows:
     logp_start_BT, entropy_BT = found
     return ScoredRows(
-        advantage_B=advantage_B,
-        read_B=read_B,
-        own_B=batch.by(me),
-        trusted_B=batch.trusted_B,
-        logp_start_BT=logp_start_BT,
-        entropy_BT=entropy_BT,
-        logp_gen_BT=batch.logp_gen_BT,
-        mask_BT=batch.mask_BT,
-        bytes_B=batch.bytes_B,
-        reward_B=batch.reward_B,
-        group_B=batch.group_B,
-        texts=batch.texts,
-    )
+        advantage_B=advantage_B, read_B=read_B, own_B=batch.by(me), trusted_B=batch.trusted_B,
+        logp_start_BT=logp_start_BT, entropy_BT=entropy_BT, logp_gen_BT=batch.logp_gen_BT,
+        mask_BT=batch.mask_BT, bytes_B=batch.bytes_B, reward_B=batch.reward_B,
+        group_B=batch.group_B, texts=batch.texts,
+    )  # fmt: skip

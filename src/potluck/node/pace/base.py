@@ -14,8 +14,7 @@ from potluck.types import Group, Row
 
 @dataclass(frozen=True)
 class Pace(ABC):
-    """The pace of one node. A round goes through its methods from top to bottom; through ``look``
-    again after writing, if nothing was there."""
+    """The pace of one node. A round goes through its methods from top to bottom."""
 
     agenda: Agenda
     me: str

@@ -1,9 +1,5 @@
-"""A node at its own pace: no round of it waits for anybody.
-
-    look       at what others have sent since the last round            (exchange)
-    draw       problems: those of what others sent, then new ones       (schedule)
-    generate   completions of these problems, and send them             (rollout, exchange)
-    learn      from these and from what others sent                     (node/loop.py)
+"""A node at its own pace: no round of it waits for anybody. It looks at what others have sent since
+the last one, and draws its problems by that.
 
 Nodes count rounds of their own, so staleness is in rounds of the author: its updates since. They
 meet at the same problems without talking about it: a node writes what others wrote lately and it
@@ -144,10 +140,7 @@ class Free(Pace):
         return looked
 
     def select(self, round: int, arrived: Round, read: Read) -> Selection:
-        batches: dict[tuple[str, int], list[Completion]] = {}
-        for then, completions in [(round, arrived.completions), *sorted(arrived.late.items())]:
-            for completion in completions:
-                batches.setdefault((completion.author, then), []).append(completion)
+        batches = arrived.by_author(round)
         asked = [
             c for (author, _), came in batches.items() for c in self._asked_of(round, author, came)
         ]
@@ -227,8 +220,7 @@ class Free(Pace):
         return [c for c in completions if c.problem_id in asked and c.index < _rounded_up(each)]
 
     def _comparisons(self, rows: Iterable[Row]) -> list[JointGroup]:
-        """Compare members' completions of a problem with each other where groups are joint; those
-        of anybody else only with its own."""
+        """Compare members' completions of a problem where groups are joint; else with its own."""
         groups: dict[tuple[str, str], list[Row]] = {}
         for row in rows:
             author, problem = row.completion.author, row.completion.problem_id
@@ -244,8 +236,7 @@ class Free(Pace):
 
     def _turn(self, round: int, each: JointGroup) -> tuple[bool, bool, bool, bool, int]:
         """Return the place of a comparison where there is not room for all: first what meets this
-        node's completions, then what meets its earlier rewards; then members', then trusted ones'.
-        """
+        node's completions, then its earlier rewards; then members', then trusted ones'."""
         authors = {row.completion.author for row in each.rows}
         is_strangers = authors.isdisjoint(self.agenda.weights)
         is_distrusted = not any(map(self.trusts, authors))
@@ -253,11 +244,8 @@ class Free(Pace):
         return not each.own, not each.past, is_strangers, is_distrusted, lot
 
     def _within_intake(self, every: Sequence[JointGroup]) -> tuple[list[JointGroup], int]:
-        """Return what others' completions there is room for, and the number of those left out.
-
-        Room is counted in completions of others: ``intake`` for each own one. A comparison for
-        which there is not room enough has the node's own completions alone.
-        """
+        """Return what others' completions there is room for, ``intake`` for each own one, and the
+        number of those left out. A comparison without room has the node's own completions alone."""
         room, left_out, within = self.intake * sum(len(each.own) for each in every), 0, []
         for each in every:
             if len(each.others) > room:

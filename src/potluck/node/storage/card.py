@@ -8,6 +8,7 @@ since cards are published.
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +21,13 @@ from potluck.reports.runs import EVALUATION, METRICS, RunReadError, best_saved, 
 from potluck.version import __version__
 
 TEMPLATE = Path(__file__).with_name("card.md.j2")
-LOADING = """
-```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model = AutoModelForCausalLM.from_pretrained("this/folder")
-tokenizer = AutoTokenizer.from_pretrained("this/folder")
-```
-
-No licence is stated here; mind those of the base model and of the data."""
+LOADING = TEMPLATE.with_name("card_loading.md")
 """End of the card of a whole model."""
 HUB_ID = re.compile(r"(?!.*(?:--|\.\.))(?:\w[\w.-]*/)?\w(?:[\w.-]{0,94}\w)?", re.ASCII)
 
 
 def card_of(config: RunConfig, node: str, folder: Path, round: int) -> str:
-    """Write ``model_card`` with the numbers that the node's ``folder`` has of the first ``round``
-    rounds, which the checkpoint has learned from."""
+    """Write ``model_card`` with what ``folder`` tells of the first ``round`` rounds."""
     # A line of metrics is of what was learned in its round, one of evaluation of before it.
     metrics = _last(folder / METRICS, before=round)
     evaluation = _last(folder / EVALUATION, before=round + 1)
@@ -57,48 +49,24 @@ def model_card(
     """Write Markdown behind YAML, whatever characters the recipe's strings have. ``metrics`` and
     ``evaluation`` are the last lines of these files, empty if there is none; ``told`` are
     further lines, such as on the node beside controls, in which it had no partners."""
-    own, objective = config.node[node], config.objective
-    other = (config.out_of_distribution or config.task).__struct_config__.tag
+    own, method, hub_data = config.node[node], method_of(config.objective), config.task.hub_name
     on_hub = own.model if _is_on_hub(own.model) else None
-    method = method_of(objective)
-    tags = ["potluck", "grpo", method, "reinforcement-learning"]
     data = ModelCardData(
         base_model=on_hub,
         library_name="peft" if own.lora else "transformers",
         pipeline_tag="text-generation",
-        datasets=[config.task.hub_name] if _is_on_hub(config.task.hub_name) else None,
-        tags=[*tags, "lora"] if own.lora else tags,
+        datasets=[hub_data] if _is_on_hub(hub_data) else None,
+        tags=["potluck", "grpo", method, "reinforcement-learning", *["lora"] * bool(own.lora)],
     )
+    other = (config.out_of_distribution or config.task).__struct_config__.tag
     card = ModelCard.from_template(
-        data,
-        str(TEMPLATE),
-        version=__version__,
-        config=config,
-        objective=objective,
-        node=own,
-        own=node,
-        round=round,
-        metrics=metrics,
-        evaluation=evaluation,
-        told=told,
-        method=method,
-        task=str(config.task.__struct_config__.tag),
-        base=json.dumps(on_hub or f"folder/of/{_last_part(own.model)}"),
-        weights=sum(each.weight for each in config.members.values()),
-        measured=(
-            ("validation", "validation", "problems"),
-            (
-                f"out of distribution ({other})",
-                "out_of_distribution",
-                "out_of_distribution_problems",
-            ),
-        ),
-        loading=LOADING.strip(),
-        code=_code,
-        model=_model,
-        last_part=_last_part,
+        data, str(TEMPLATE), version=__version__, config=config, objective=config.objective,
+        node=own, own=node, round=round, metrics=metrics, evaluation=evaluation, told=told,
+        method=method, task=str(config.task.__struct_config__.tag),
+        base=json.dumps(on_hub or f"folder/of/{_last_part(own.model)}"), other=other,
+        loading=LOADING.read_text().strip(), code=_code, model=_model, last_part=_last_part,
         g="{:g}".format,
-    )
+    )  # fmt: skip
     return f"{card}\n"
 
 
@@ -106,7 +74,7 @@ def merged_card(text: str) -> str:
     """Turn an adapter's card into that of the model that it was merged into."""
     card = ModelCard(text)
     head, heading, _ = card.text.rpartition("## Loading\n")
-    card.text = f"{head}{heading}{LOADING}\n" if heading else card.text
+    card.text = f"{head}{heading}\n{LOADING.read_text()}" if heading else card.text
     tags = [tag for tag in card.data.get("tags") or () if tag != "lora"]
     vars(card.data).update(library_name="transformers", tags=tags)
     return str(card)
@@ -133,8 +101,7 @@ def _code(text: str) -> str:
     ('`Qwen/Qwen2.5-1.5B`', '``a`b\\\\|c # d``')
     """
     line = "".join(c if c.isprintable() else " " for c in text).replace("|", "\\|")
-    runs = [len(run) for run in "".join(c if c == "`" else " " for c in line).split()]
-    fence = "`" * (max(runs, default=0) + 1)
+    fence = "`" + max(re.findall("`*", line))
     padding = " " if line.startswith("`") or line.endswith("`") or not line.strip() else ""
     return f"{fence}{padding}{line}{padding}{fence}"
 
@@ -142,8 +109,7 @@ def _code(text: str) -> str:
 def _last(file: Path, *, before: int) -> dict[str, Any]:
     """Read the last whole line of an earlier round; empty if there is none, or one is damaged: a
     checkpoint without a number on its card is better than none."""
-    try:
-        lines = list(read_lines(file, dict[str, Any]))
-    except RunReadError:
-        return {}
-    return [{}, *(line for line in lines if line["round"] < before)][-1]
+    with suppress(RunReadError):
+        lines = [line for line in read_lines(file, dict[str, Any]) if line["round"] < before]
+        return lines[-1] if lines else {}
+    return {}

@@ -3,10 +3,12 @@ optimiser's state left out, the model card kept."""
 
 import json
 import shlex
-import shutil
 import tarfile
-from collections.abc import Mapping
+from http.client import HTTPException
 from pathlib import Path
+from tarfile import TarError
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
 from huggingface_hub import HfApi, get_token
@@ -17,6 +19,9 @@ from potluck.node.storage.card import HUB_ID, merged_card
 from potluck.types import PotluckError, RunFolderError
 from potluck.version import __version__
 
+if TYPE_CHECKING:
+    import torch
+
 HERE = "this/folder"
 """Name by which a checkpoint's card loads its model."""
 
@@ -26,7 +31,8 @@ class UploadError(PotluckError):
 
 
 def export(checkpoint: str, folder: Path, *, dtype: str = "float32", name: str = HERE) -> None:
-    """Write a folder that ``AutoModelForCausalLM.from_pretrained`` loads without peft or us.
+    """Write a folder that ``AutoModelForCausalLM.from_pretrained`` loads without peft or us; of a
+    model that a server has, its adapter.
 
     W + alpha/r * B A, computed in float32 and then stored as ``dtype``. ``checkpoint`` is a folder
     of one, of a run's node (its newest), or any model of a recipe; ``name`` the folder or id from
@@ -43,57 +49,62 @@ def export(checkpoint: str, folder: Path, *, dtype: str = "float32", name: str =
 
     if folder.exists():
         raise RunFolderError(f"{folder} exists; name another folder for the export")
-    where = newest(checkpoint)
-    if place := served(Path(where)):
-        return _bring(place, Path(where), folder)
-    policy, card = LanguageModel.load(where, device="cpu"), Path(where) / "README.md"
+    where, stored = newest(checkpoint), getattr(torch, dtype)
+    place, card = served(Path(where)), Path(where) / "README.md"
+    policy = None if place else LanguageModel.load(where, device="cpu")
     try:
         with whole_folder(folder) as beside:
-            policy.network.to(getattr(torch, dtype)).save_pretrained(beside)
-            policy.tokenizer.save_pretrained(beside)
+            if policy:
+                policy.network.to(stored).save_pretrained(beside)
+                policy.tokenizer.save_pretrained(beside)
+            else:
+                _bring(place["weights"], Path(where), beside, stored)
             if card.is_file():
                 text = card.read_text(encoding="utf-8")
                 text = merged_card(text) if base_of(where) else text
-                text = text.replace(json.dumps(HERE), json.dumps(name))
+                for here in (json.dumps(HERE), f"export {HERE} "):
+                    text = text.replace(here, here.replace(HERE, name))
                 (beside / "README.md").write_text(text, encoding="utf-8")
     except (OSError, SafetensorError) as error:
         raise RunFolderError(f"cannot write {folder}: {error}; make room, then again") from error
 
 
-def _bring(place: Mapping[str, str], checkpoint: Path, folder: Path) -> None:
+def _bring(place: str, checkpoint: Path, beside: Path, stored: "torch.dtype") -> None:
     """Download an adapter that a server has, and complete it, so that peft loads all of it."""
     from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+    from safetensors.torch import load_file, save_file
 
     from potluck.config import load
     from potluck.model.loading import load_tokenizer
+    from potluck.rollout.tinker.options import TinkerOptions
     from potluck.rollout.tinker.session import TinkerSession
 
     home, run = checkpoint.absolute().parents[1:3]
     node = load(run / "recipe.json").node[home.name]
-    session = TinkerSession.of(node.engine, node.model, home)
-    url = session.archive_url(place["weights"])
-    with whole_folder(folder) as beside:
-        beside.mkdir(parents=True)
-        try:
+    assert isinstance(node.engine, TinkerOptions)
+    session = TinkerSession(node.engine, node.model, home)
+    beside.mkdir(parents=True)
+    try:
+        if not (url := session.archive_url(place)).startswith(("https://", "http://")):
+            raise ValueError(f"its address is {url}, and not one of a server")
+        with TemporaryDirectory(dir=beside) as unpacked:
             with (
                 urlopen(url, timeout=session.options.timeout_s) as answer,
                 tarfile.open(fileobj=answer, mode="r|*") as archive,
             ):
-                archive.extractall(beside, filter="data")
-            (file,) = beside.rglob("adapter_model.safetensors")
-            told = json.loads((file.parent / "adapter_config.json").read_text())
-            names = load_file(file)
-        except (OSError, ValueError, tarfile.TarError, SafetensorError) as error:
-            raise RunFolderError(
-                f"no adapter comes from {place['weights']} ({error}); does the server have it?"
-            ) from error
-        layers = {name.split(".lora_")[0].rpartition(".")[2] for name in names}
-        told |= {"base_model_name_or_path": node.model, "target_modules": sorted(layers)}
-        file.replace(beside / file.name)
-        (beside / "adapter_config.json").write_text(json.dumps(told | {"task_type": "CAUSAL_LM"}))
-        load_tokenizer(node.reads).save_pretrained(beside)
-        shutil.copy(checkpoint / "README.md", beside)
+                archive.extractall(unpacked, filter="data")
+            (file,) = Path(unpacked).rglob("adapter_model.safetensors")
+            told = dict(json.loads((file.parent / "adapter_config.json").read_text()))
+            tensors = {name: each.to(stored) for name, each in load_file(file).items()}
+    except (OSError, ValueError, TypeError, HTTPException, TarError, SafetensorError) as error:
+        raise RunFolderError(
+            f"no adapter comes from {place} ({error}); does the server have it?"
+        ) from error
+    layers = {name.split(".lora_")[0].rpartition(".")[2] for name in tensors}
+    told |= {"base_model_name_or_path": node.model, "target_modules": sorted(layers)}
+    save_file(tensors, beside / "adapter_model.safetensors", {"format": "pt"})
+    (beside / "adapter_config.json").write_text(json.dumps(told | {"task_type": "CAUSAL_LM"}))
+    load_tokenizer(node.reads).save_pretrained(beside)
 
 
 def require_uploadable(repo: str) -> None:

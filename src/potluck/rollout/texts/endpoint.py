@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from potluck.files import one_line
 from potluck.rollout.base import RolloutError
-from potluck.rollout.texts.base import can_be_read
-from potluck.rollout.vllm.client import CONNECT_S, SAID_CHARACTERS, Address
-from potluck.types import End, Problem
+from potluck.rollout.vllm.client import CONNECT_S, NO_KEY, REDIRECTED
+from potluck.types import Problem
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -33,10 +31,12 @@ TIMED_OUT = (408, 504, 524)
 UNSENT = ("ConnectError", "ConnectTimeout", "PoolTimeout")
 """Errors of a connection over which nothing was sent."""
 WAYS_OUT = {
-    401: "name the variable that holds its key in api_key_variable",
+    **dict.fromkeys(range(300, 400), REDIRECTED),
+    401: NO_KEY,
     403: "may this key use this model, and is it in api_key_variable?",
     404: "is the name of the model right, and url complete, such as https://HOST/v1?",
 }
+"""Ways out by the status of an answer."""
 READY_S = 20.0
 REFUSABLE = ("max_tokens", "top_p", "temperature", "seed")
 
@@ -65,10 +65,6 @@ class ChatEndpoint:
     options: Any
     """Options of its table, ``OpenAIOptions``: their module imports this one."""
 
-    @property
-    def address(self) -> Address:
-        return self.options.address
-
     def client(self, limit_bytes: int) -> "AsyncOpenAI":
         """Make a client whose answers are empty where they are longer than ``limit_bytes``.
         Raise RolloutError if the library, the key or the host is none."""
@@ -92,24 +88,22 @@ class ChatEndpoint:
             await response.stream.aclose()
             response.stream = type(response)(200, content=bytes(body)).stream
 
-        self.address.parts()
+        self.options.address.parts()
+        plain = DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [bound]})
+        plain.headers["Accept-Encoding"] = "identity"
         return AsyncOpenAI(
             # Without one the library would send OPENAI_API_KEY, to whatever url this is.
-            api_key=self.address.key() or "none",
-            base_url=self.address.url,
+            api_key=self.options.address.key() or "none",
+            base_url=self.options.url,
             max_retries=0,
             timeout=Timeout(None, connect=CONNECT_S),  # ``ask`` bounds all of it together
-            http_client=DefaultAsyncHttpxClient(
-                follow_redirects=False,
-                headers={"Accept-Encoding": "identity"},
-                event_hooks={"response": [bound]},
-            ),
+            http_client=plain,
         )
 
     async def ask(self, attempt: Callable[[], Awaitable[bytes]]) -> bytes:
         """Wait for what ``attempt`` brings, repeat what may pass; raise Unavailable or Refused."""
         try:
-            async with asyncio.timeout(self.address.timeout_s):
+            async with asyncio.timeout(self.options.timeout_s):
                 for number in range(self.options.retries):
                     try:
                         return await attempt()
@@ -119,7 +113,7 @@ class ChatEndpoint:
                         await asyncio.sleep(error.again_s or 0.5 * 2**number)
                 return await attempt()
         except TimeoutError:
-            said = f"no answer within {self.address.timeout_s:g} seconds"
+            said = f"no answer within {self.options.timeout_s:g} seconds"
             raise Unavailable(said, may_cost=True) from None
 
     async def body(self, answer: Awaitable[Any]) -> bytes:
@@ -131,7 +125,7 @@ class ChatEndpoint:
         except APIStatusError as error:
             status, text, body = error.status_code, error.response.text, error.body
             reason = (body.get("message") if isinstance(body, dict) else "") or text
-            said = self._line(f"status {status}: {reason}")
+            said = self.options.address.line(f"status {status}: {reason}")
             if status in LATER or status >= 500:
                 again_s = None if status == 402 else 0.0
                 with suppress(ValueError):
@@ -140,17 +134,13 @@ class ChatEndpoint:
             raise Refused(said, status, text) from None
         except OpenAIError as error:
             cause = error.__cause__ or error
-            may_cost = type(cause).__name__ not in UNSENT
-            raise Unavailable(self._line(str(cause)), may_cost=may_cost, again_s=0.0) from None
+            said, kind = self.options.address.line(str(cause)), type(cause).__name__
+            raise Unavailable(said, may_cost=kind not in UNSENT, again_s=0.0) from None
 
     def refuse(self, said: str, status: int) -> RolloutError:
         """Make the error for a status that no later attempt would change."""
-        way_out = WAYS_OUT.get(status, "see its documentation")
-        if 300 <= status < 400:
-            way_out = "redirects are not followed: set url to where it leads"
-        return RolloutError(
-            f"{self.address.url} refuses to write as {self.options.model!r} ({said}); {way_out}"
-        )
+        what = f"{self.options.url} refuses to write as {self.options.model!r} ({said})"
+        return RolloutError(f"{what}; {WAYS_OUT.get(status, 'see its documentation')}")
 
     def require_ready(self) -> None:
         """Raise RolloutError unless the endpoint answers now, takes the key and has the model. One
@@ -168,10 +158,9 @@ class ChatEndpoint:
                     create = client.chat.completions.with_raw_response.create
                     await self.ask(lambda: self.body(create(model=self.options.model, **probe)))
         except Unavailable as error:
-            raise RolloutError(
-                f"{self.address.url} does not answer ({error}); is it running, and is "
-                f"[node.NAME.engine] url its own?"
-            ) from None
+            way_out = "is it running, and is [node.NAME.engine] url its own?"
+            said = f"{self.options.url} does not answer ({error}); {way_out}"
+            raise RolloutError(said) from None
         except Refused as error:
             # Some models do not take max_tokens, or want more of them: they are there.
             if error.status not in (400, 422):
@@ -185,12 +174,8 @@ class ChatEndpoint:
         except (Unavailable, Refused, ValueError, RecursionError, KeyError, TypeError):
             return []
 
-    def _line(self, text: str) -> str:
-        key = self.address.key()
-        return one_line(text.replace(key, "(the key)") if key else text, SAID_CHARACTERS)
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class ChatRequest:
     """Request for completions ``first`` to ``first + count`` of the problem at ``place``."""
 
@@ -236,13 +221,6 @@ class Choice(msgspec.Struct):
 
     message: dict[str, Any]
     finish_reason: Any = None
-
-    def text(self, max_new_tokens: int) -> tuple[str, End] | None:
-        """Read the text and its end; None if it is filtered, a call of a tool, or none to learn."""
-        content: Any = self.message.get("content")
-        end = self.finish_reason
-        whole = isinstance(content, str) and end in ("stop", "length")
-        return (content, cast(End, end)) if whole and can_be_read(content, max_new_tokens) else None
 
 
 class Usage(msgspec.Struct):

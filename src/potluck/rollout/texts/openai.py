@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from potluck.files import derived_seed
 from potluck.rollout.base import TICK_S, Progress, Requests
 from potluck.rollout.settings import EngineSettings
-from potluck.rollout.texts.base import BYTES_A_TOKEN, NO_TOKENS, Cost, Written
+from potluck.rollout.texts.base import BYTES_A_TOKEN, NO_TOKENS, Cost, Written, can_be_read
 from potluck.rollout.texts.books import Booking, Books, Choices
 from potluck.rollout.texts.endpoint import (
     ChatEndpoint,
@@ -83,13 +83,9 @@ class OpenAIEngine:
             self._told.discard("trouble")
         if work.refused:
             self._tell_once("refused", f"{url} does not answer some questions ({work.refused[0]})")
-        if self.options.is_spent(spent := self.books.spent):
-            self._tell_once(
-                "budget",
-                f"the budget of {self.settings.node!r} is spent ({spent.prompt_tokens} tokens of "
-                f"prompts, {spent.completion_tokens} of completions, {spent.usd:.2f} USD): it "
-                f"writes no more; to go on, resume with a larger one in its table engine",
-            )
+        if spent := self.options.spent(self.settings.node, self.books.spent):
+            way_out = "it writes no more; to go on, resume with a larger one in its table engine"
+            self._tell_once("budget", f"{spent}: {way_out}")
         if work.unusable:
             news = f"{len(work.unusable)} episodes of {self.settings.node!r} are left out"
             self._tell_once("unusable", f"{news} ({work.unusable[0]})")
@@ -124,7 +120,7 @@ class TextRound:
     def completions(self, author: str) -> list[Completion]:
         """List the texts in the order of the requests, with indices without gaps."""
         pairs: list[list[tuple[str, End]]] = [[] for _ in self.requests]
-        for ask in sorted(self.texts, key=lambda ask: (ask.place, ask.first)):
+        for ask in sorted(self.texts):
             pairs[ask.place] += self.texts[ask]
         return [
             Completion(request.problem.id, author, index, NO_TOKENS, None, end, text)
@@ -178,7 +174,7 @@ class TextRound:
     async def _send(self, client: "AsyncOpenAI", ask: ChatRequest, body: dict[str, Any]) -> bytes:
         """Send one request, with its cost booked before."""
         engine, most = self.engine, self._most(ask)
-        if self.trouble or engine.options.is_spent(engine.books.spent - self.under_way):
+        if self.trouble or engine.options.spent("", engine.books.spent - self.under_way):
             raise Unavailable("", may_cost=False)
         engine.books.add(Booking(most))
         self.under_way += most
@@ -225,7 +221,11 @@ class TextRound:
         return self._take(ask, choices)
 
     def _choice(self, choice: Choice) -> tuple[str, End] | None:
-        return choice.text(self.engine.settings.max_new_tokens)
+        """Read the text and its end; None if it is filtered, a call of a tool, or none to learn."""
+        content: Any = choice.message.get("content")
+        most, end = self.engine.settings.max_new_tokens, choice.finish_reason
+        whole = isinstance(content, str) and end in ("stop", "length")
+        return (content, end) if whole and can_be_read(content, most) else None
 
     def _take(self, ask: ChatRequest, choices: Choices) -> list[ChatRequest]:
         self.engine.has_written, dialect = True, self.engine.dialect

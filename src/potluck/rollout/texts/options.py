@@ -1,6 +1,5 @@
 """The tables [node.NAME.engine] of authors without weights; see docs/authors.md."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -8,29 +7,22 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from msgspec import Meta
 
 from potluck.fields import Amount, ConfigError, Count, Positive
-from potluck.rollout.options import URL, EngineOptions, TextOptions
+from potluck.rollout.options import ServedOptions, TextOptions
 from potluck.rollout.settings import EngineSettings
 from potluck.types import Problem, Sampling
 
 if TYPE_CHECKING:
     from potluck.rollout.texts.base import Cost, TextEngine
     from potluck.rollout.texts.file import SolutionFile
-    from potluck.rollout.vllm.client import Address
 
 OF_LIBRARY = ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
 """Variables that the library ``openai`` sends."""
 Price = Annotated[float, Meta(ge=0)]
 
 
-class PaidOptions(EngineOptions, frozen=True, kw_only=True):
+class PaidOptions(ServedOptions, frozen=True, kw_only=True):
     """A server that may cost money."""
 
-    url: str
-    """Address of the server."""
-    api_key_variable: str = ""
-    """Environment variable that holds the server's key; empty: it asks for none."""
-    timeout_s: Positive = 300.0
-    """Longest wait for one answer. Seconds."""
     budget_tokens: Amount = 0
     """Tokens of prompts and completions after which the server is asked no more; 0: no limit."""
     budget_usd: Price = 0.0
@@ -40,9 +32,7 @@ class PaidOptions(EngineOptions, frozen=True, kw_only=True):
     usd_per_million_completion: Price = 0.0
     """Price of a million tokens of completions, hidden reasoning included, US dollars."""
 
-    may_change: ClassVar[bool] = True  # a resumed run may have a larger budget
-    of_library: ClassVar[tuple[str, ...]] = ()
-    """Variables whose values the client library sends to any url, where they are set."""
+    is_ascii: ClassVar[bool] = True
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> "Cost":
         """Count one request at these prices."""
@@ -52,32 +42,24 @@ class PaidOptions(EngineOptions, frozen=True, kw_only=True):
         usd += completion_tokens * self.usd_per_million_completion
         return Cost(1, prompt_tokens, completion_tokens, usd / 1e6)
 
-    def is_spent(self, cost: "Cost") -> bool:
-        """Tell whether a limit is reached."""
+    def spent(self, node: str, cost: "Cost") -> str:
+        """Say that a limit is reached; empty: none is."""
         tokens = cost.prompt_tokens + cost.completion_tokens
         # Sums are rounded.
-        return 0 < self.budget_tokens <= tokens or 0 < self.budget_usd <= round(cost.usd, 9)
+        if 0 < self.budget_tokens <= tokens or 0 < self.budget_usd <= round(cost.usd, 9):
+            parts = (
+                f"{cost.prompt_tokens} tokens of prompts, {cost.completion_tokens} of completions"
+            )
+            return f"the budget of {node!r} is spent ({parts}, {cost.usd:.2f} USD)"
+        return ""
 
     def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
-        if not (URL.fullmatch(self.url) and self.url.isascii()):
-            raise ConfigError(f"[{at}.engine] url is {self.url!r}; expected https://HOST/v1")
+        super().require_sense(at, dtype=dtype, sampling=sampling)
         if self.budget_usd and not self.usd_per_million_prompt + self.usd_per_million_completion:
             raise ConfigError(
                 f"[{at}.engine] budget_usd is {self.budget_usd:g}, but no token has a price; set "
                 f"usd_per_million_prompt and usd_per_million_completion"
             )
-
-    @property
-    def sends(self) -> tuple[tuple[str, str], ...]:
-        own = [self.api_key_variable] if self.api_key_variable else []
-        sent = [*own, *(variable for variable in self.of_library if variable in os.environ)]
-        return tuple((variable, self.url) for variable in dict.fromkeys(sent))
-
-    @property
-    def address(self) -> "Address":
-        from potluck.rollout.vllm.client import Address
-
-        return Address(self.url, self.timeout_s, self.api_key_variable)
 
 
 class OpenAIOptions(
@@ -85,8 +67,6 @@ class OpenAIOptions(
 ):
     """A model behind an OpenAI-compatible address writes; it learns nothing: docs/authors.md."""
 
-    url: str
-    """Address of the server, ``https://HOST/v1``; "/chat/completions" is added to it."""
     model: str
     """Name under which the server has the model."""
     concurrency: Count = 8
@@ -112,10 +92,6 @@ class OpenAIOptions(
     @property
     def title(self) -> str:
         return f"{self.model} at {self.url}"
-
-    @property
-    def note(self) -> str:
-        return f"writes through {self.url} as {self.model!r}: not asked yet"
 
 
 class FileOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", tag="file"):

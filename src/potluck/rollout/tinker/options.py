@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
-from potluck.fields import ConfigError, Positive
+from potluck.fields import ConfigError
 from potluck.rollout.texts.options import PaidOptions, Price
 from potluck.types import Sampling
 
@@ -15,12 +15,8 @@ if TYPE_CHECKING:
 class TinkerOptions(PaidOptions, frozen=True, kw_only=True, tag_field="name", tag="tinker"):
     """A server writes with the node's model and trains its adapter: docs/tinker.md."""
 
-    url: str
-    """Address of the server, ``https://HOST``."""
     tokenizer: str = ""
     """Folder or Hugging Face id of the model's tokenizer and config.json; empty: ``model``."""
-    timeout_s: Positive = 600.0
-    """Longest wait for one answer. Seconds."""
     usd_per_million_train: Price = 0.0
     """Price of a million tokens that are trained on, US dollars."""
 
@@ -39,12 +35,11 @@ class TinkerOptions(PaidOptions, frozen=True, kw_only=True, tag_field="name", ta
 
     def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
         super().require_sense(at, dtype=dtype, sampling=sampling)
-        prices = self.usd_per_million_completion, self.usd_per_million_train
-        if self.budget_usd and not all((self.usd_per_million_prompt, *prices)):
+        prices = self.usd_per_million_prompt, self.usd_per_million_completion
+        if self.budget_usd and not all((*prices, self.usd_per_million_train)):
             raise ConfigError(
                 f"[{at}.engine] budget_usd is {self.budget_usd:g}, but not every token has a "
-                f"price; set usd_per_million_prompt, usd_per_million_completion and "
-                f"usd_per_million_train"
+                f"price; set usd_per_million_prompt, ..._completion and ..._train"
             )
         if sampling != Sampling():
             raise ConfigError(
@@ -56,7 +51,3 @@ class TinkerOptions(PaidOptions, frozen=True, kw_only=True, tag_field="name", ta
         """Bound the cost of tokens that are scored, which may be billed either way, or learned."""
         dearer = max(self.usd_per_million_train, self.usd_per_million_prompt)
         return replace(self, usd_per_million_prompt=dearer).cost(tokens, 0)
-
-    @property
-    def note(self) -> str:
-        return f"writes and learns through {self.url}: not asked yet"

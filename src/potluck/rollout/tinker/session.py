@@ -5,47 +5,51 @@ apart. Its money is booked before it at the most that it can cost. The client li
 here and nowhere else.
 """
 
+import logging
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from threading import Thread
 from time import monotonic
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
+from weakref import finalize
 
 import numpy as np
 
-from potluck.files import one_line
 from potluck.rollout.base import TICK_S, RolloutError
-from potluck.rollout.options import EngineOptions
 from potluck.rollout.settings import ignore
+from potluck.rollout.texts import endpoint
 from potluck.rollout.texts.base import NOTHING, Cost
 from potluck.rollout.texts.books import Booking, Books
-from potluck.rollout.texts.endpoint import READY_S
 from potluck.rollout.tinker.options import TinkerOptions
 
 INSTALL = "pip install 'potluck[tinker]'"
-WAYS_OUT = {
-    "proto": f"server and client library do not understand each other: {INSTALL} has a tried one",
-    "tml-": "the variable that api_key_variable names holds no key of this kind",
-    "authentication": "name the variable that holds its key in api_key_variable",
-    "permission": "may this key use this model, and is it in api_key_variable?",
-    "adapters": "a client that was killed keeps its own for five minutes: wait, or allow more",
-    "rank": "lower r in the node's table lora",
-    "notfound": "is url complete, and does the server still have what is asked for?",
-    "unprocessable": "its version may not know the loss",
+WAYS_OUT = endpoint.WAYS_OUT | {
+    404: "is url complete, and does the server still have what is asked for?",
+    422: "its version may not know the loss",
 }
-"""Way out, by a word in an error's type or text."""
-PROBE_RATE = 1e-3
+"""Ways out by the status of an answer."""
+SAYINGS = {
+    r"\bproto\b": f"server and library do not understand each other: {INSTALL} has a tried one",
+    r"with the 'tml-'": "the variable that api_key_variable names holds no key of this kind",
+    r"\badapters\b": "a client that was killed keeps its own for 5 minutes: wait, or allow more",
+    r"\brank\b": "lower r in the node's table lora",
+    r"^APIResponseValidationError": "is url complete, and that of such a server?",
+}
+"""Ways out by what an error without such a status says."""
+UNANSWERED = "APIConnectionError", "APITimeoutError"
+PROBE_RATE, PROBE_KEPT_S = 1e-3, 3600
 Pair = tuple[np.ndarray, np.ndarray]
 """Ids of a prompt and of its completion."""
-Asked = tuple[Cost, Future[Any]]
-"""Most that a request can cost, and its answer."""
+Asked = tuple[str, Cost, Future[Any]]
+"""Name of a call, the most that it can cost, and its answer."""
 Attempt = Callable[[], Any]
 Tick = Callable[[], None]
 
@@ -57,6 +61,7 @@ def library() -> Any:
         import tinker
     except ImportError as error:
         raise RolloutError(f"engine 'tinker' needs its library ({error}); {INSTALL}") from error
+    logging.getLogger("tinker").setLevel(logging.CRITICAL)  # errors are told here
     return tinker
 
 
@@ -65,62 +70,60 @@ class TinkerSession:
     """A node's adapter on a server, and the newest sampler of it."""
 
     options: TinkerOptions
-    node: str
     model: str
     """Name of the model on the server."""
-    books: Books
-
-    @classmethod
-    def of(cls, options: EngineOptions, model: str, folder: Path) -> "TinkerSession":
-        """Begin one of the node with this folder."""
-        assert isinstance(options, TinkerOptions)
-        return cls(options, folder.name, model, Books(folder, ignore))
+    folder: Path
+    """Folder of the node."""
 
     def __post_init__(self) -> None:
         """Connect; raise RolloutError unless the server has the model."""
         tinker, key = library(), self.options.address.key()
-        self._types, self._is_probed = tinker.types, False
+        self.node, self.books = self.folder.name, Books(self.folder, ignore)
+        from httpx import AsyncClient
+
+        self._types, self._under_way = tinker.types, NOTHING
         self._sampler: Any = None
-        client = partial(tinker.ServiceClient, base_url=self.options.url)
-        self._service: Any = self.call("connecting", partial(client, api_key=key or "tml-none"))
+        # A sample that the library asks for again is a new one to the server, and is billed again.
+        self._retries = tinker.lib.retry_handler.RetryConfig(enable_retry_logic=False)
+        line = AsyncClient(follow_redirects=False)  # a redirect would take the key along
+        connect = partial(tinker.ServiceClient, base_url=self.options.url, http_client=line)
+        self._service: Any = self.call("connecting", partial(connect, api_key=key or "tml-none"))
+        finalize(self, self._service.holder.close)  # it tells the server that it lives, for ever
         told = self.call("its capabilities", self._service.get_server_capabilities)
-        names = [each.model_name for each in told.supported_models]
+        names = [each.model_name for each in told.supported_models if each.model_name]
         if names and self.model not in names:
             raise RolloutError(
                 f"{self.options.url} has no model {self.model!r}; name one of {', '.join(names)} "
                 f"as [node.{self.node}] model, and what reads its ids as its engine's tokenizer"
             )
 
-    def open(self, rank: int, seed: int, saved: str) -> None:
+    def open(self, rank: int, seed: int, saved: str, ids: Sequence[int]) -> None:
         """Make an adapter, as the state ``saved`` on the server if there is one; raise RolloutError
-        if there is no room for it."""
+        if there is no room for it, or the server does not learn ``ids`` as it should."""
+        self.books.begin(0)  # a line that a crash cut off would spoil the next
         create = partial(self._service.create_lora_training_client, base_model=self.model)
         create = partial(create, rank=rank, seed=seed)
         self._client: Any = self.call(f"an adapter of rank {rank}", create)
-        if saved:
-            self._load(saved)
+        self._probe(np.array(ids, np.int32), saved)
 
     def ask(self, prompt_P: np.ndarray, count: int, **params: Any) -> Asked:
         """Begin to write ``count`` completions with the newest weights. An older sampler is never
         asked: there are servers that would put its weights in the place of those in training."""
-        if not self._is_probed:
-            self._probe(prompt_P)
         if self._sampler is None:
-            self._sampler = self.call(
-                "a new sampler", self._client.save_weights_and_get_sampling_client
-            )
+            publish = self._client.save_weights_and_get_sampling_client
+            publish = partial(publish, retry_config=self._retries)
+            self._sampler = self.call("a new sampler", publish)
         # Whether a prompt is paid once, or for each completion, is not known.
         most = self.options.cost(count * len(prompt_P), count * params["max_tokens"])
         prompt = self._types.ModelInput.from_ints(prompt_P.tolist())
         ask = partial(self._sampler.sample, prompt, count, self._types.SamplingParams(**params))
-        return most, self._begin(ask, most)
+        return self._begin("sampling", ask, most)
 
     def written(self, asked: Asked, tick: Tick) -> Sequence[Any]:
         """Wait for the sequences that were asked for."""
-        most, future = asked
-        sequences: Sequence[Any] = self._end("sampling", future, tick).sequences
+        sequences: Sequence[Any] = self._end(asked, tick).sequences
         tokens = sum(len(each.tokens) for each in sequences)
-        self._book(most, self.options.cost(most.prompt_tokens, tokens))
+        self.books.add(Booking(self.options.cost(asked[1].prompt_tokens, tokens) - asked[1]))
         return sequences
 
     def logp(self, rows: Sequence[Pair], tick: Tick = lambda: None) -> list[Any]:
@@ -166,20 +169,21 @@ class TinkerSession:
         try:
             return str(self.call(what, find).url)
         except RolloutError:  # SkyRL knows it by its name without the kind
-            run, _, name = path.removeprefix("tinker://").split("/")
-            return str(self.call(what, partial(rest.get_checkpoint_archive_url, run, name)).url)
+            run, _, name = path.removeprefix("tinker://").partition("/")
+            find = partial(rest.get_checkpoint_archive_url, run, name.rpartition("/")[2])
+            return str(self.call(what, find).url)
 
-    def _load(self, path: str) -> None:
-        self.call(f"loading {path}", partial(self._client.load_state_with_optimizer, path))
-
-    def _probe(self, prompt_P: np.ndarray) -> None:
-        """Raise RolloutError if the server ignores weights, or does not learn at all.
+    def _probe(self, ids_P: np.ndarray, saved: str) -> None:
+        """Raise RolloutError if the server ignores weights, or does not learn at all; then load the
+        state ``saved``, or that of before. It has Adam's moments, which are not the probe's.
 
         Of two rows each learns, with weight 1, one of two tokens, and unlearns the other with
         weight 0, three times as much: without weights both tokens become less likely.
         """
-        start = self.call("saving", partial(self._client.save_state, "probe")).path
-        pair = prompt_P[:1], np.resize(prompt_P[::-1], 2)
+        if not saved:
+            save = partial(self._client.save_state, "probe", ttl_seconds=PROBE_KEPT_S)
+            saved = self.call("saving", save).path
+        pair = ids_P[:1], np.resize(ids_P[::-1], 2)
         (logp_T,) = self.logp([pair])
         columns = [
             {"weights": one_T, "advantages": 4 * one_T - 3, "logprobs": logp_T}
@@ -187,13 +191,12 @@ class TinkerSession:
         ]
         self.step([pair, pair], columns, learning_rate=PROBE_RATE)
         moved = (self.logp([pair])[0] - logp_T).sum()
-        self._load(start)
+        self.call(f"loading {saved}", partial(self._client.load_state_with_optimizer, saved))
         if not moved > 0:
             raise RolloutError(
                 f"{self.options.url} ignores the weights of a loss, or does not learn: ln p of "
                 f"what a probe learned moved by {moved:+.2g}; take another server (docs/tinker.md)"
             )
-        self._is_probed = True
 
     def _datum(self, row: Pair, **column: np.ndarray) -> Any:
         """Make a row: position i of the input predicts token i + 1, and what belongs to the tokens
@@ -209,26 +212,22 @@ class TinkerSession:
         self, what: str, attempt: Attempt, price: Cost = NOTHING, tick: Tick = lambda: None
     ) -> Any:
         """Do what costs as much as is known before."""
-        found = self._end(what, self._begin(attempt, price), tick)
-        self._book(price, price)
+        asked = self._begin(what, attempt, price)
+        found = self._end(asked, tick)
+        if price.requests:
+            self.books.add(Booking(price - asked[1]))
         return found
 
-    def _book(self, most: Cost, told: Cost) -> None:
-        """Put what a call did cost in the place of the most that it could."""
-        if most.requests:
-            self.books.add(Booking(told - replace(most, booked=1)))
-
-    def _begin(self, attempt: Attempt, most: Cost = NOTHING) -> Future[Any]:
+    def _begin(self, what: str, attempt: Attempt, most: Cost = NOTHING) -> Asked:
         """Begin a call in a thread that the process does not wait for; book the most that it can
         cost. Raise RolloutError if the budget is spent."""
         if most.requests:
-            if self.options.is_spent(spent := self.books.spent):
-                raise RolloutError(
-                    f"the budget of {self.node!r} is spent ({spent.prompt_tokens} tokens read, "
-                    f"{spent.completion_tokens} written, {spent.usd:.2f} USD): to go on, raise it "
-                    f"in [node.{self.node}.engine], with --resume"
-                )
-            self.books.add(Booking(replace(most, booked=1)))
+            if spent := self.options.spent(self.node, self.books.spent - self._under_way):
+                way_out = f"to go on, raise it in [node.{self.node}.engine], with --resume"
+                raise RolloutError(f"{spent}: {way_out}")
+            most = replace(most, booked=1)
+            self.books.add(Booking(most))
+            self._under_way += most
         future = Future[Any]()
 
         def work() -> None:
@@ -240,37 +239,46 @@ class TinkerSession:
                 future.set_exception(error)
 
         Thread(target=work, daemon=True).start()
-        return future
+        return what, most, future
 
-    def _end(self, what: str, future: Future[Any], tick: Tick) -> Any:
+    def _end(self, asked: Asked, tick: Tick) -> Any:
         """Wait for a call; raise RolloutError with the way out if it failed."""
+        what, most, future = asked
         until_s = monotonic() + self.options.timeout_s + TICK_S
         while wait([future], TICK_S).not_done and monotonic() < until_s:
             tick()
-        try:
-            return future.result(timeout=0)
-        except Exception as error:
+        self._under_way -= most
+        # What is raised may be asyncio's CancelledError, which is no Exception.
+        if error := future.exception() if future.done() else TimeoutError():
             raise self._error(what, error) from error
+        return future.result()
 
-    def _error(self, what: str, error: Exception) -> RolloutError:
-        said = one_line(f"{type(error).__name__}: {error}", 300)
-        if isinstance(error, TimeoutError) or "connect" in said.lower():
-            return RolloutError(f"{self.options.url}, {what}: {self._cause()}")
-        ways = [way for word, way in WAYS_OUT.items() if word in said.lower()]
+    def _error(self, what: str, error: BaseException) -> RolloutError:
+        """Say what a failure means; its cause has the answer's status where the error has none."""
+        url, said = self.options.url, self.options.address.line(f"{type(error).__name__}: {error}")
+        if isinstance(error, TimeoutError) or type(error).__name__ in UNANSWERED:
+            return RolloutError(f"{url}, {what}: {self._cause()}")
+        told: Any = error if hasattr(error, "status_code") else error.__cause__
+        if 300 <= (status := getattr(told, "status_code", 0)) < 400:
+            said = self.options.address.line(f"it leads to {told.response.headers.get('location')}")
+        ways = [WAYS_OUT[status]] if status in WAYS_OUT else []
+        ways += [way for saying, way in SAYINGS.items() if re.search(saying, said)]
         way, *_ = [*ways, "its log says more; then go on with --resume"]
-        return RolloutError(f"{self.options.url} refuses {what} ({said}); {way}")
+        return RolloutError(f"{url} refuses {what} ({said}); {way}")
 
     def _cause(self) -> str:
         """Ask whether a server that did not answer is there at all."""
-        within = f"no answer within {self.options.timeout_s:g} seconds"
         place = f"{self.options.url.rstrip('/')}/api/v1/healthz"
+        within, there = f"no answer within {self.options.timeout_s:g} seconds", "is there"
         try:
-            with suppress(HTTPError):  # it answers
-                urlopen(place, timeout=min(READY_S, self.options.timeout_s)).close()
-        except OSError as error:
-            return f"{within}, and the server is gone ({error}); start it, then use --resume"
+            urlopen(place, timeout=min(endpoint.READY_S, self.options.timeout_s)).close()
+        except HTTPError as error:  # it answers
+            there = f"answers with status {error.code}"
+        except (OSError, HTTPException) as error:
+            said = self.options.address.line(repr(error))
+            return f"{within}, and the server is gone ({said}); start it, then use --resume"
         return (
-            f"{within}, though the server is there: raise timeout_s, or see its log for an id "
+            f"{within}, though the server {there}: raise timeout_s, or see its log for an id "
             f"beyond its vocabulary (is tokenizer that of its model?), or for an account in debt"
         )
 

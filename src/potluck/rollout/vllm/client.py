@@ -28,6 +28,8 @@ LATER = (429, *GONE)
 TRIES_OF_500 = 3
 """Attempts after status 500: such an error may pass, but is not worth all of ``timeout_s``."""
 SAID_CHARACTERS = 300
+REDIRECTED = "redirects are not followed: set url to where it leads"
+NO_KEY = "name the variable that holds its key in api_key_variable"
 NO_FOLDER = "it does not see that folder: name one that both see in [node.NAME.engine] folder"
 OTHER_SIZES = "its model has other sizes, and is broken now: restart it with the node's own"
 NO_DEVELOPMENT = "start it with VLLM_SERVER_DEV_MODE=1"
@@ -78,6 +80,11 @@ class Address:
             f"the key of the server at {self.url} is to be in the environment variable "
             f"{self.api_key_variable!r}, which is not set; set it, or drop api_key_variable"
         )
+
+    def line(self, text: str) -> str:
+        """Put what a server says on one line, without the key."""
+        key = os.environ.get(self.api_key_variable, "").strip()
+        return one_line(text.replace(key, "(the key)") if key else text, SAID_CHARACTERS)
 
 
 class Disconnected(RolloutError):
@@ -140,13 +147,13 @@ class Client:
                 if self._ended.is_set():
                     raise Cancelled from error
                 if isinstance(error, TimeoutError | ssl.SSLCertVerificationError):
-                    raise self._failed(path, one_line(str(error), SAID_CHARACTERS)) from error
-                trouble = one_line(str(error) or type(error).__name__, SAID_CHARACTERS)
+                    raise self._failed(path, self.address.line(str(error))) from error
+                trouble = self.address.line(str(error) or type(error).__name__)
                 self._count_break()
             else:
                 if status in fine:
                     return raw
-                said = one_line(raw.decode(errors="replace"), SAID_CHARACTERS)
+                said = self.address.line(raw.decode(errors="replace"))
                 trouble = f"status {status} {said}".strip()
                 stumbles += status == 500
                 if status not in LATER and not (status == 500 and stumbles < TRIES_OF_500):
@@ -228,9 +235,9 @@ class Client:
         if found := next(known, ""):
             way_out = found
         elif 300 <= status < 400:
-            way_out = "redirects are not followed: set url to where it leads"
+            way_out = REDIRECTED
         elif status in (401, 403):
-            way_out = "name the variable that holds its key in api_key_variable"
+            way_out = NO_KEY
         elif status in (404, 405) and not path.startswith("/v1/completions"):
             way_out = "this must be switched on when it is started, see docs/vllm.md"
         elif status:

@@ -22,7 +22,6 @@ class Watched:
 
     console: Console
     rounds: int
-    """Rounds of the whole run."""
     first_round: int = 0
     """Round in which a resumed run goes on; from 0."""
 
@@ -32,7 +31,6 @@ DISPLAYS: dict[str, Callable[[Watched], AbstractContextManager[Display]]] = {
     "lines": lambda run: nullcontext(EventLines(sys.stdout)),
     "none": lambda run: nullcontext(Fanout()),
 }
-"""Openers of displays, by the name in ``--display``."""
 
 
 @contextmanager

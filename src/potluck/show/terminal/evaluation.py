@@ -14,7 +14,6 @@ LEGEND = "[...]: 95 %, over problems"
 
 
 def show_evaluation(found: Mapping[str, Any], console: Console) -> None:
-    """Print what ``potluck.evaluation.evaluate_models`` returned."""
     models = found["models"]
     console.print(_headline(found), highlight=False)
     for letter, name in models.items():

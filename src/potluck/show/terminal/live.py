@@ -22,7 +22,6 @@ MOST_AUTHORS = 4
 WIDE = 80
 """Columns of a terminal; with fewer the bars are shorter, and notes have no room."""
 NOTES = {"wait": "nodes here"}
-"""Notes beside the bars of phases that do not count work."""
 
 
 class LiveDisplay:
@@ -34,8 +33,7 @@ class LiveDisplay:
     """
 
     def __init__(self, console: Console, *, rounds: int = 0, first_round: int = 0) -> None:
-        """Count ``rounds``, those of the whole run (0: none), from ``first_round`` on, in which a
-        resumed run goes on; from 0."""
+        """Count ``rounds`` of the whole run, from ``first_round`` on; 0: there are none."""
         self._console, self._rounds = console, rounds
         self._began_s = self._plain_s = time.monotonic()
         self._ended_s = deque[float](maxlen=11)  # ten rounds tell the time that is left

@@ -15,8 +15,7 @@ FIRST, LAST = 24, 8
 
 
 def samples(run: Run) -> Iterator[Text | Table]:
-    """Yield a right and a wrong answer of each author, from the first node that has one, with
-    what was asked."""
+    """Yield a right and a wrong answer of each author, from the first node that has one."""
     chosen: dict[tuple[str, bool], tuple[WrittenCompletion, GradedProblem]] = {}
     for node in run.nodes:
         for written in node.last_written:
@@ -53,8 +52,7 @@ def _ended(written: WrittenCompletion) -> str:
 
 
 def _episode(messages: Sequence[Said]) -> Table:
-    """Make a row of each line. Signs have a column of their own, so that no text can look like
-    another's."""
+    """Make a row of each line. Signs have a column of their own, which no text can imitate."""
     made = Table.grid(padding=(0, 1, 0, 0))
     made.add_column(width=3, justify="right")
     made.add_column(overflow="fold")

@@ -11,14 +11,7 @@ from rich.text import Text
 
 from potluck.files import printable
 from potluck.objective.methods import METHODS
-from potluck.reports import (
-    AuthorReport,
-    Doubts,
-    RoundReport,
-    mean,
-    stats_of,
-    waited_share,
-)
+from potluck.reports import AuthorReport, Doubts, RoundReport, mean, stats_of, waited_share
 from potluck.reports.answers import told
 from potluck.reports.doubts import habit_told
 from potluck.reports.runs import NodeRun, ObjectiveRecipe, Run, read_run
@@ -28,7 +21,6 @@ from potluck.show.terminal.text import decimal, formatted, new_table, percent, s
 WINDOW = 5
 """Rounds in the mean of an author's last values: one round alone says little."""
 CHANGE = "first → last quarter"
-"""Head of the rows of ``_change``."""
 NODES_ABREAST = 3
 """Columns of nodes that fit on 80 characters."""
 TITLES: Mapping[tuple[Any, ...], str] = {

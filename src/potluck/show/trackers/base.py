@@ -6,15 +6,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from potluck.reports.tokens import Recorded
-from potluck.types import PotluckError
 
 TableRows = Sequence[Mapping[str, Any]]
 GROUPED = {"reward_mean": "reward/mean", "own_reward_mean": "reward/own"}
 """Fields of a round whose curves belong into one picture; the others keep their names."""
-
-
-class TrackerError(PotluckError):
-    """A tracker cannot start. One that fails later is left behind, and is no error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +52,7 @@ class Tracker(Protocol):
         """Add a point at ``round`` to each curve; may be called several times for one round."""
 
     def table(self, round: int, rows: TableRows, recorded: Sequence[Recording]) -> None:
-        """Show completions of ``round``: the node's own as ``rows`` of the same columns, or those
-        of all authors that are ``recorded``."""
+        """Show completions of ``round``: own ``rows``, or all that are ``recorded``."""
 
     def alert(self, round: int, title: str, text: str) -> None:
         """Draw attention to what was told in ``round``."""

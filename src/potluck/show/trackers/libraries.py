@@ -14,7 +14,8 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from potluck.show.trackers.base import About, Recording, TableRows, TrackerError
+from potluck.show.trackers.base import About, Recording, TableRows
+from potluck.types import PotluckError
 
 if TYPE_CHECKING:
     from trackio.run import Run
@@ -141,10 +142,10 @@ class Trackio:
 
 def has_credentials() -> bool:
     """Return whether W&B knows an account, without asking the user or the network; raise
-    TrackerError if it knows one by something that is no key."""
+    PotluckError if it knows one by something that is no key."""
     import wandb
 
     try:
         return wandb.run is not None or wandb.login(prompt=False, verify=False)
     except wandb.Error as error:
-        raise TrackerError(f"[log] wandb: {error}; call `wandb login --relogin`") from error
+        raise PotluckError(f"[log] wandb: {error}; call `wandb login --relogin`") from error

@@ -12,17 +12,11 @@ from potluck.reports.events import Alert, Display, Evaluated, Event, Notice, Rou
 from potluck.reports.runs import COMPLETIONS, RECORDED
 from potluck.reports.tail import Tail, newest
 from potluck.reports.tokens import Recorded
-from potluck.show.trackers.base import (
-    About,
-    Recording,
-    Tracker,
-    TrackerError,
-    evaluation_values,
-    round_values,
-)
+from potluck.show.trackers import base
 from potluck.show.trackers.libraries import TensorBoard, Trackio, Wandb, has_credentials
+from potluck.types import PotluckError
 
-TRACKERS: Mapping[str, Callable[[About], Tracker]] = {
+TRACKERS: Mapping[str, Callable[[base.About], base.Tracker]] = {
     "tensorboard": TensorBoard,
     "wandb": Wandb,
     "trackio": Trackio,
@@ -32,17 +26,16 @@ MOST_RECORDED_BYTES = 1 << 20
 
 
 def require_trackers(names: Sequence[str], *, wandb_mode: str) -> None:
-    """Raise TrackerError, before anything is written, if a library is not here, or W&B knows no
-    account."""
+    """Raise PotluckError if a library is not here, or W&B knows no account."""
     for name in names:
         if find_spec(name) is None:
-            raise TrackerError(
+            raise PotluckError(
                 f"[log] to names {name!r}, whose library is not here; "
                 f"pip install 'potluck[{name}]', or take it out"
             )
     # Left to itself W&B would ask on the terminal, in the middle of the display.
     if "wandb" in names and wandb_mode == "online" and not has_credentials():
-        raise TrackerError(
+        raise PotluckError(
             "[log] to names 'wandb', which knows no account here; call `wandb login`, or set "
             "wandb_mode = 'offline'"
         )
@@ -51,7 +44,7 @@ def require_trackers(names: Sequence[str], *, wandb_mode: str) -> None:
 class NewCompletions:
     """Reader of the lines that a node adds to its completions.jsonl."""
 
-    def __init__(self, about: About) -> None:
+    def __init__(self, about: base.About) -> None:
         self._about = about
         self._tail = Tail(about.folder / about.node / COMPLETIONS, dict[str, Any])
         self._turns: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
@@ -69,16 +62,18 @@ class NewCompletions:
         own = (line for line in lines if line.pop("author") == self._about.node)
         return [*islice(own, self._about.completions)]
 
-    def recorded(self, round: int) -> list[Recording]:
+    def recorded(self, round: int) -> list[base.Recording]:
         """Return the first of all authors' completions that are recorded of ``round``."""
         lines = newest(self._tail.path.with_name(RECORDED), Recorded, MOST_RECORDED_BYTES)
         these = (line for line in lines if line.round == round)
         return [*map(self._recording, islice(these, self._about.completions))]
 
-    def _recording(self, line: Recorded) -> Recording:
+    def _recording(self, line: Recorded) -> base.Recording:
         answer = [{"role": "assistant", "content": line.text}]
         said = self._turns.get((line.problem, line.author, line.index), answer)
-        return Recording(line, [{"role": "user", "content": line.question}, *map(_message, said)])
+        return base.Recording(
+            line, [{"role": "user", "content": line.question}, *map(_message, said)]
+        )
 
 
 def _message(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,16 +84,13 @@ def _message(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Tracked:
-    """Display that draws curves: it is shown everything, and hands on the numbers.
+    """Display that draws curves: it is shown everything, and hands on the numbers. If a tracker
+    fails inside the ``with`` block, the run goes on without it, with a message on ``display``."""
 
-    A tracker is open inside the ``with`` block. If one fails there, the run goes on without it,
-    with a message on ``display``: its numbers are in metrics.jsonl and evaluation.jsonl anyway.
-    """
-
-    def __init__(self, display: Display, names: Sequence[str], nodes: Sequence[About]) -> None:
+    def __init__(self, display: Display, names: Sequence[str], nodes: Sequence[base.About]) -> None:
         self._display, self._nodes = display, nodes
         self._names = tuple(dict.fromkeys(names))
-        self._open: list[tuple[str, str, Tracker]] = []
+        self._open: list[tuple[str, str, base.Tracker]] = []
         self._new = {each.node: NewCompletions(each) for each in nodes if each.completions}
 
     def __enter__(self) -> Self:
@@ -110,7 +102,7 @@ class Tracked:
                     self._close(failed=True)
                     if not isinstance(error, Exception):
                         raise
-                    raise TrackerError(
+                    raise PotluckError(
                         f"[log] {name} does not start for node {about.node!r}: {_said(error)}; "
                         f"mend it or take it out of 'to', then go on with --resume"
                     ) from error
@@ -123,20 +115,20 @@ class Tracked:
     def show(self, event: Event) -> None:
         match event:
             case RoundDone(node=node, report=report):
-                round, values = report.round, round_values(as_line(report))
+                round, values = report.round, base.round_values(as_line(report))
                 self._tell(node, lambda its: its.log(round, values))
                 if new := self._new.get(node):
                     rows, recorded = new.rows(round), new.recorded(round)
                     if rows:
                         self._tell(node, lambda its: its.table(round, rows, recorded))
             case Evaluated(node=node, report=evaluation):
-                values = evaluation_values(as_line(evaluation))
+                values = base.evaluation_values(as_line(evaluation))
                 self._tell(node, lambda its: its.log(evaluation.round, values))
             case Alert(node=node):
                 title = f"{node}: {event.kind}"
                 self._tell(node, lambda its: its.alert(event.round, title, event.text))
 
-    def _tell(self, node: str, tell: Callable[[Tracker], None]) -> None:
+    def _tell(self, node: str, tell: Callable[[base.Tracker], None]) -> None:
         for entry in [entry for entry in self._open if entry[1] == node]:
             name, _, tracker = entry
             try:

@@ -1,6 +1,4 @@
 """The page: a run, a swarm or an experiment in a browser. It reads; nothing there acts on a run.
 
-    a run's folder, a swarm, cells --feed--> views --JSON, server-sent events--> page/
-
-``views.py`` has the data of the page, and is the one place that both sides know. No torch here.
+a run's folder, a swarm, cells --feed--> views --JSON, server-sent events--> page/
 """

@@ -1,12 +1,5 @@
-"""Feeds: where the server gets the data of the page from.
-
-    Feed              a folder of runs, one run, or a swarm that is only listened to
-    RunFeed           one run of it
-    ExperimentFeed    folders of another kind, shown by other distributions: entry points of the
-                      group ``potluck.feeds``
-
-The server calls them from threads. What is not here under an id or a name is a NotHereError.
-"""
+"""Feeds: where the server gets the data of the page from. It calls them from threads. What is not
+here under an id or a name is a NotHereError."""
 
 from collections.abc import Mapping
 from importlib.metadata import entry_points
@@ -23,8 +16,6 @@ class NotHereError(PotluckError):
 
 
 class RunFeed(Protocol):
-    """One run, as far as it is known."""
-
     def look(self) -> int:
         """Take in what is new; return the number of the present state, from 1."""
 
@@ -41,7 +32,7 @@ class RunFeed(Protocol):
 
 
 class Feed(Protocol):
-    """All that one server shows."""
+    """All that one server shows: a folder of runs, one run, or a swarm that is listened to."""
 
     def start(self) -> StartView:
         """Return what there is; one run of id "" where nothing else is to be chosen from."""
@@ -52,7 +43,8 @@ class Feed(Protocol):
 
 
 class ExperimentFeed(Protocol):
-    """Module of another distribution that shows folders which hold no runs."""
+    """Module of another distribution that shows folders which hold no runs: an entry point of the
+    group ``potluck.feeds``."""
 
     def script(self) -> str:
         """Return JavaScript that adds ``pages.experiment``."""
@@ -96,8 +88,7 @@ class Sections:
         return bool(new)
 
     def since(self, step: int, nodes: Mapping[str, NodeRounds]) -> dict[str, Any]:
-        """Return what changed after this step, as fields of a ``RunView``; ``curves`` of ``nodes``,
-        too."""
+        """Return what changed after this step, and curves, as fields of a ``RunView``."""
         rows = {name: rounds.since(step) for name, rounds in nodes.items()}
         shown = {name: it for name, it in self.made.items() if self._changed.get(name, 0) > step}
         return shown | {"curves": {name: its for name, its in rows.items() if its} or None}

@@ -15,38 +15,18 @@ from typing import Any, get_args
 from msgspec.structs import asdict, replace
 
 from potluck.files import JOINED, LOCAL_SWARM
-from potluck.reports import EvaluationReport, RoundReport
+from potluck.reports import EvaluationReport, RoundReport, runs
 from potluck.reports.answers import CONTROLS, answers, control_command
 from potluck.reports.doubts import habit_told
 from potluck.reports.events import EventLine, Once, PeerChange
-from potluck.reports.runs import (
-    EVALUATION,
-    EVENTS,
-    METRICS,
-    STATUS,
-    RecipeRead,
-    RunReadError,
-    read_recipe,
-    read_status,
-)
 from potluck.reports.status import FolderStatus
 from potluck.reports.tail import Change, Tail, newest
 from potluck.show.terminal.show import title_of
+from potluck.show.web import views
 from potluck.show.web.feed import NotHereError, Sections
 from potluck.show.web.rounds import MOST_ROWS, NodeRounds, column_of, numbers_of, pair_columns
 from potluck.show.web.states import GONE_S, MOST_NODES, Here, facts_of, node_views
 from potluck.show.web.texts import NAME, NodeTexts
-from potluck.show.web.views import (
-    Columns,
-    ControlView,
-    EventView,
-    Matrix,
-    NodeView,
-    PairView,
-    RecipeView,
-    RunView,
-    TextsView,
-)
 from potluck.types import NODE_NAME
 
 ONCE = ("message", "checkpoint", *get_args(PeerChange))
@@ -57,8 +37,6 @@ PAIR_BYTES = 256 << 20
 
 
 class NodeFolder:
-    """One node's files, as far as they were read."""
-
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, folder.name
         self.texts = NodeTexts(folder)
@@ -68,17 +46,19 @@ class NodeFolder:
         self._last: RoundReport | None = None
         self._step = 0
         self._files: dict[str, tuple[Tail[Any], Callable[[Any], None]]] = {
-            METRICS: (Tail(folder / METRICS, RoundReport), self._add_round),
-            EVALUATION: (Tail(folder / EVALUATION, EvaluationReport), self._add_evaluation),
-            EVENTS: (Tail(folder / EVENTS, EventLine), self._add_event),
+            runs.METRICS: (Tail(folder / runs.METRICS, RoundReport), self._add_round),
+            runs.EVALUATION: (
+                Tail(folder / runs.EVALUATION, EvaluationReport),
+                self._add_evaluation,
+            ),
+            runs.EVENTS: (Tail(folder / runs.EVENTS, EventLine), self._add_event),
         }
-        self._events = {name: deque[EventView](maxlen=MOST_EVENTS) for name in self._files}
+        self._events = {name: deque[views.EventView](maxlen=MOST_EVENTS) for name in self._files}
         """Events by the file that tells them."""
 
     def look(self, step: int) -> bool:
-        """Read what is new; return whether there was anything."""
         self._step, before, is_new = step, self.status, False
-        self.status = read_status(self.folder)
+        self.status = runs.read_status(self.folder)
         for name, (tail, add) in self._files.items():
             if (change := tail.look()) is Change.NOTHING:
                 continue
@@ -91,10 +71,10 @@ class NodeFolder:
 
     def _forget(self, file: str) -> None:
         self._events[file].clear()
-        if file == METRICS:
+        if file == runs.METRICS:
             self.rounds.clear()
             self._last = None
-        elif file == EVALUATION:
+        elif file == runs.EVALUATION:
             self.evaluations.clear()
 
     def _damaged(self, file: str) -> None:
@@ -109,7 +89,7 @@ class NodeFolder:
         numbers |= {f"seconds/{phase}": seconds for phase, seconds in phases.items()}
         self.rounds.add(self._step, line.round, numbers, line.sources)
         before, self._last = self._last or RoundReport(0), line
-        tell = partial(self._tell, METRICS, line.round)
+        tell = partial(self._tell, runs.METRICS, line.round)
         for name in sorted({*line.missing} - {*before.missing}):
             tell("missing", f"nothing of {name[:64]} came in time")
         for name in sorted({*line.quarantined} - {*before.quarantined}):
@@ -125,22 +105,22 @@ class NodeFolder:
             self.evaluations[line.round] = line
 
     def _add_event(self, line: EventLine) -> None:
-        self._tell(EVENTS, line.round, line.kind[:32], line.text[:500], line.time_s)
+        self._tell(runs.EVENTS, line.round, line.kind[:32], line.text[:500], line.time_s)
 
     def _tell(
         self, file: str, round: int, kind: str, text: str, time_s: float | None = None
     ) -> None:
-        event = EventView(time_s=time_s, round=round, node=self.name, kind=kind, text=text)
+        event = views.EventView(time_s=time_s, round=round, node=self.name, kind=kind, text=text)
         self._events[file].append(event)
 
-    def events(self) -> list[EventView]:
+    def events(self) -> list[views.EventView]:
         return [event for told in self._events.values() for event in told]
 
     def here(self) -> Here:
         began_s = _changed_s(self.folder / JOINED)
         return Here(self.status, self.rounds.done, began_s or None)
 
-    def evaluation_columns(self) -> Columns:
+    def evaluation_columns(self) -> views.Columns:
         rows = [self.evaluations[at] for at in sorted(self.evaluations)]
         names = [field.name for field in fields(EvaluationReport) if field.name != "rewards"]
         functions = dict.fromkeys(name for row in rows for name in row.rewards)
@@ -150,7 +130,6 @@ class NodeFolder:
         }
 
     def habits(self) -> list[str]:
-        """Return the findings of its habit test, a sentence for each author that has a habit."""
         told = (
             habit_told(self.name, author, [report for _, report in reports])
             for author, reports in self.rounds.authors.items()
@@ -170,14 +149,14 @@ def run_changed_s(folder: Path) -> float:
     return max(map(_changed_s, (folder, *folder.glob("*/*.jsonl"))))
 
 
-def read_pairs(folder: Path, wanted: str | None = None) -> dict[str, PairView]:
+def read_pairs(folder: Path, wanted: str | None = None) -> dict[str, views.PairView]:
     """Read one learner's view of each author over the rounds, or of the ``wanted`` one."""
     rounds = NodeRounds(MOST_ROWS)
-    for line in newest(folder / METRICS, RoundReport, PAIR_BYTES):
+    for line in newest(folder / runs.METRICS, RoundReport, PAIR_BYTES):
         of = {a: its for a, its in line.sources.items() if wanted is None or a == wanted}
         rounds.add(0, line.round, {}, of)
     return {
-        author: PairView(
+        author: views.PairView(
             learner=folder.name,
             author=author,
             columns=pair_columns(reports),
@@ -194,11 +173,11 @@ class WatchedRun:
         self.folder, self.id = folder, run
         self._begins, self._began_s = begins, time.time()
         self._lock = threading.Lock()
-        self._recipe: RecipeRead | None = None
+        self._recipe: runs.RecipeRead | None = None
         self._nodes: dict[str, NodeFolder] = {}
         self._controls: dict[tuple[str, str], NodeFolder] = {}
         """Folders <run>/control.KIND.NODE/NODE, or control.own-part/NODE, by node and kind."""
-        self._matrix: Matrix = {}
+        self._matrix: views.Matrix = {}
         self._sections = Sections()
         self._step = 0
         self._now_s = 0.0
@@ -206,8 +185,8 @@ class WatchedRun:
     def look(self) -> int:
         with self._lock:
             self._now_s, step = time.time(), self._step + 1
-            with suppress(RunReadError):
-                self._recipe = read_recipe(self.folder)  # a resume may change it
+            with suppress(runs.RunReadError):
+                self._recipe = runs.read_recipe(self.folder)  # a resume may change it
             self._find_nodes()
             changed = [node for node in self._nodes.values() if node.look(step)]
             if self._take(step, changed) or changed:
@@ -221,7 +200,7 @@ class WatchedRun:
             return
         for folder in folders:
             new = folder.name not in self._nodes and len(self._nodes) < MOST_NODES
-            files = (METRICS, STATUS, EVENTS, EVALUATION)
+            files = (runs.METRICS, runs.STATUS, runs.EVENTS, runs.EVALUATION)
             # A link may lead out of the run.
             if new and not folder.is_symlink() and any((folder / name).is_file() for name in files):
                 self._nodes[folder.name] = NodeFolder(folder)
@@ -240,7 +219,7 @@ class WatchedRun:
         }
         if recipe:
             settings = dict(recipe.settings)
-            made["recipe"] = RecipeView(method=title_of(recipe.objective), settings=settings)
+            made["recipe"] = views.RecipeView(method=title_of(recipe.objective), settings=settings)
         if changed or not self._step:
             self._matrix |= {node.name: node.rounds.matrix() for node in changed}
             made["matrix"] = self._whole_matrix()
@@ -253,19 +232,19 @@ class WatchedRun:
             }
         return self._sections.take(made, step)
 
-    def _look_at_controls(self, step: int) -> list[ControlView]:
+    def _look_at_controls(self, step: int) -> list[views.ControlView]:
         """Read what is new of the controls; return each node beside each of them."""
-        for file in islice(self.folder.glob(f"control.*/*/{METRICS}"), MOST_NODES):
+        for file in islice(self.folder.glob(f"control.*/*/{runs.METRICS}"), MOST_NODES):
             key = file.parent.name, file.parts[-3].split(".")[1]
             self._controls.setdefault(key, NodeFolder(file.parent)).look(step)
         told = {(each.node, each.control): each for each in answers(self.folder)[:MOST_NODES]}
-        views = []
+        found = []
         for node, kind in sorted({*told, *self._controls}):
             own, answer = self._controls.get((node, kind)), told.get((node, kind))
             columns = own.rounds.columns if own else {}
             shown = {name: [*columns.get(name, ())] for name in ("round", "own_reward_mean")}
-            views.append(
-                ControlView(
+            found.append(
+                views.ControlView(
                     node=node[:NAME],
                     kind=kind[:NAME],
                     how=CONTROLS.get(kind, "in another control"),
@@ -274,9 +253,9 @@ class WatchedRun:
                     verdict=answer.verdict if answer else "",
                 )
             )
-        return views
+        return found
 
-    def _back(self, node: NodeView, nodes: list[NodeView]) -> str:
+    def _back(self, node: views.NodeView, nodes: list[views.NodeView]) -> str:
         """Return the command that brings back a node of this folder that is gone; else nothing."""
         if node.name not in self._nodes or node.state not in ("stopped", "silent"):
             return ""
@@ -288,7 +267,7 @@ class WatchedRun:
             begin = f"join {{}}/{file} --as {node.name}"
         return f"potluck {begin.format(where)} --out {where} --resume"
 
-    def _makes(self, controls: list[ControlView]) -> bool:
+    def _makes(self, controls: list[views.ControlView]) -> bool:
         """Tell whether controls are being made: they are asked for or begun, and told nothing."""
         asked = self._recipe.settings.get("control", "[]") != "[]" if self._recipe else False
         if all(each.answer for each in controls) and (controls or not asked):
@@ -296,7 +275,7 @@ class WatchedRun:
         last_s = max(map(run_changed_s, (self.folder, *self.folder.glob("control.*"))))
         return self._begins or self._now_s - last_s < GONE_S
 
-    def _is_over(self, nodes: list[NodeView]) -> bool:
+    def _is_over(self, nodes: list[views.NodeView]) -> bool:
         here = [node for node in nodes if node.name in self._nodes]
         if self._begins and (not here or len(here) < len(nodes)):
             return False  # some have not begun
@@ -307,7 +286,7 @@ class WatchedRun:
             for node in here
         )
 
-    def _whole_matrix(self) -> Matrix:
+    def _whole_matrix(self) -> views.Matrix:
         """Add to what is here what nodes of other machines say of their authors."""
         whole = dict(self._matrix)
         for node in self._nodes.values():
@@ -321,7 +300,7 @@ class WatchedRun:
                     }
         return whole
 
-    def _newest_events(self) -> list[EventView]:
+    def _newest_events(self) -> list[views.EventView]:
         every = [event for node in self._nodes.values() for event in node.events()]
         every.sort(key=lambda event: (event.round, event.time_s or 0.0))
         once = Once()  # what one node tells another one may have told a moment before
@@ -334,10 +313,10 @@ class WatchedRun:
         ]
         return new[-MOST_EVENTS:]
 
-    def view(self, since: int = 0) -> RunView:
+    def view(self, since: int = 0) -> views.RunView:
         with self._lock:
             recipe = self._recipe
-            return RunView(
+            return views.RunView(
                 name=recipe.name if recipe else self.folder.name,
                 run=self.id,
                 now_s=self._now_s,
@@ -351,13 +330,13 @@ class WatchedRun:
         here = ", ".join([*self._nodes]) or "none"
         raise NotHereError(f"the folder of node {name[:40]!r} is not here; these are: {here}")
 
-    def pair(self, learner: str, author: str) -> PairView:
+    def pair(self, learner: str, author: str) -> views.PairView:
         if found := read_pairs(self._node(learner).folder, author):
             return found[author]
         raise NotHereError(f"{learner} has seen nothing of {author[:40]!r}")
 
-    def texts(self, node: str, round: int | None = None) -> TextsView:
+    def texts(self, node: str, round: int | None = None) -> views.TextsView:
         return self._node(node).texts.of_round(round)
 
-    def search(self, node: str, words: str) -> TextsView:
+    def search(self, node: str, words: str) -> views.TextsView:
         return self._node(node).texts.search(words)

@@ -42,27 +42,22 @@ Drop = Callable[[tuple[str, int] | None], None]
 """Ends the connection of a client at once, without the data that it has not taken."""
 
 
-class WebAddressError(PotluckError):
-    """An address or a token with which the page cannot be served."""
-
-
 class SlowReaderError(Exception):
     """A reader that did not take what it was sent."""
 
 
 def choose_token(host: str, *, make: bool) -> str:
-    """Return the token that a visitor needs, "" for none; raise WebAddressError if ``host`` needs
-    one and there is none."""
+    """Return the token that a visitor needs, "" for none; PotluckError if ``host`` lacks one."""
     given = os.environ.get(TOKEN_VARIABLE, "")
     if given and (len(given) < SHORTEST_TOKEN or not given.isascii() or not given.isprintable()):
-        raise WebAddressError(
+        raise PotluckError(
             f"{TOKEN_VARIABLE} has {len(given)} characters; a token needs {SHORTEST_TOKEN} or more "
             f"of ASCII, or leave it out: --web-token makes one"
         )
     if given or make:
         return given or secrets.token_urlsafe(24)
     if not is_loopback(host):
-        raise WebAddressError(
+        raise PotluckError(
             f"the page at {host}: other machines reach that address, so it needs --web-token; "
             f"without an address the page is for this machine alone"
         )
@@ -70,8 +65,7 @@ def choose_token(host: str, *, make: bool) -> str:
 
 
 class Guard:
-    """Middleware that passes on to ``app`` the requests of visitors that may read, and drops those
-    that do not take the answer."""
+    """Middleware that lets in visitors that may read, and drops those that take no answer."""
 
     def __init__(
         self,
@@ -86,8 +80,6 @@ class Guard:
         self._cookie = f"potluck_{port}"  # cookies of one host are shared by its ports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
         request = Request(scope)
         answer = self._refusal(request) or self._admission(request) or self._app
         try:
@@ -139,7 +131,6 @@ class Guard:
 
 
 def error(status: int, text: str) -> Response:
-    """Make the answer that tells why there is no other one."""
     return JSONResponse({"error": text}, status)
 
 

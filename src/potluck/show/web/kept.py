@@ -15,7 +15,6 @@ from potluck.show.web.folder import WatchedRun, read_pairs
 from potluck.show.web.views import Columns, Kept, KeptRun, KeptTable, TextsView
 
 MOST_BYTES = 20_000_000
-"""Largest data of a kept page."""
 POINTS = 200
 """Rounds of a pair or a node that stay where all are too many."""
 SURPRISING_ROUNDS = 5
@@ -30,8 +29,7 @@ def keep(
     table: KeptTable | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> tuple[Kept, list[str]]:
-    """Return the data of a kept page, and what was left out, in words. Raise RunReadError for a
-    folder that is no run."""
+    """Return the data of a kept page, and what was left out; RunReadError for no run."""
     kept = Kept(
         title=title,
         lead=list(lead),

@@ -1,12 +1,7 @@
-"""The page as one HTML text: its style and its script inside, allowed by their hashes.
-
-    page/page.html    <!-- style -->, <!-- kept --> and <!-- script --> stand where the others go
-    page/page.css
-    page/*.js         joined in the order of their names into one module; before the last one
-                      stand the scripts of other feeds
-
-A server sends the policy as a header as well; a page that is kept in a file has it inside, together
-with its data, and may connect to nothing.
+"""The page as one HTML text: its style and its script inside, allowed by their hashes. The scripts
+are joined in the order of their names into one module; before the last one stand those of other
+feeds. A server sends the policy as a header as well; a page that is kept in a file has it inside,
+together with its data, and may connect to nothing.
 """
 
 import base64
@@ -55,14 +50,12 @@ def parts() -> tuple[str, str, list[str]]:
 
 @cache
 def live_page() -> Page:
-    """Return the page that asks its server."""
     scripts = [feed.script() for feed in experiment_feeds()]
     html, policy = _assemble("", connect="'self'", scripts=scripts)
     return Page(html, policy + FRAMES)
 
 
 def kept_page(kept: Kept) -> str:
-    """Return the page with its data inside, a file of its own."""
     return _assemble(_element("kept", kept), connect="'none'").html
 
 

@@ -13,14 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from potluck.reports import EvaluationReport, RoundReport, mean
-from potluck.reports.runs import (
-    EVALUATION,
-    METRICS,
-    STATUS,
-    RunReadError,
-    read_recipe,
-    read_status,
-)
+from potluck.reports.runs import EVALUATION, METRICS, STATUS, RunReadError, read_recipe, read_status
 from potluck.reports.tail import newest
 from potluck.show.web.feed import ExperimentFeed, NotHereError, RunFeed, experiment_feeds
 from potluck.show.web.folder import WatchedRun, run_changed_s
@@ -31,11 +24,8 @@ from potluck.types import NODE_NAME, RunFolderError
 DEEPEST = 4
 """Levels of folders below the one that is watched."""
 MOST_RUNS, MOST_FOLDERS = 200, 5000
-"""Runs that are shown; folders that are looked into."""
 END_BYTES = 1 << 18
-"""Bytes of a metrics.jsonl that are read, from its end."""
 WINDOW = 5
-"""Rounds in the mean reward."""
 WORST: tuple[State, ...] = (
     *("silent", "quarantined", "recovering", "training"),
     *("stopped", "awaited", "unknown", "ended"),

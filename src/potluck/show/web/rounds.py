@@ -16,9 +16,7 @@ from potluck.reports import mean
 from potluck.show.web.views import Columns, CurvesView
 
 RECENT = 10
-"""Rounds of an author in the means of the matrix."""
 DIGITS = 6
-"""Significant digits of a number on the page."""
 MOST_ROWS = 20_000
 """Rounds of a node that are kept; of more every second one is dropped, the newest ones never."""
 MOST_ROUNDS = 10**9
@@ -27,7 +25,6 @@ MOST_COLUMNS, MOST_AUTHORS, LONGEST_AUTHOR = 100, 128, 64
 
 @cache
 def numbers_of(report: type) -> tuple[str, ...]:
-    """Return the names of a report's numbers."""
     hints = get_type_hints(report).items()
     return tuple(name for name, kind in hints if kind in (int, float, float | None))
 
@@ -70,7 +67,6 @@ class NodeRounds:
 
     @property
     def done(self) -> int:
-        """Rounds done."""
         rounds = self.columns["round"]
         return int(rounds[-1]) + 1 if rounds else 0
 
@@ -132,8 +128,7 @@ class NodeRounds:
         return CurvesView(first=first, columns=columns)
 
     def matrix(self) -> dict[str, dict[str, float | None]]:
-        """Return means over each author's last rounds, and "staleness": rounds from the newest in
-        which something came to the last one."""
+        """Return means over each author's last rounds, and "staleness": rounds without it."""
         means = {}
         for author, reports in self.authors.items():
             recent = [report for _, report in reports][-RECENT:]
@@ -157,7 +152,6 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def pair_columns(reports: Sequence[tuple[int, Any]]) -> Columns:
-    """Return the numbers of the reports on one author over the rounds."""
     columns: Columns = {"round": [float(at) for at, _ in reports]}
     names = numbers_of(reports[-1][1].__class__)
     return columns | {n: column_of(getattr(each, n) for _, each in reports) for n in names}

@@ -1,14 +1,5 @@
 """The server: the page, its data as JSON, and streams of changes. It only reads.
 
-    /                    the page
-    /api/start           StartView
-    /api/run             RunView: ?run=
-    /api/events          the same, then its changes, as server-sent events
-    /api/pair            PairView: ?run=&learner=&author=
-    /api/texts           TextsView: ?run=&node=, &round= for another than the newest
-    /api/search          TextsView: ?run=&node=&q=
-    /api/experiment      a view of another feed: ?experiment=
-
 An error is {"error": "one line"} with its status. The first line that is printed is the address, or
 the run that started this process reads an error.
 """
@@ -35,7 +26,7 @@ from starlette.routing import Route
 
 from potluck.files import one_line
 from potluck.show.web.feed import Feed, NotHereError, RunFeed
-from potluck.show.web.guard import Guard, WebAddressError, choose_token, error
+from potluck.show.web.guard import Guard, choose_token, error
 from potluck.show.web.page import live_page
 from potluck.types import PotluckError
 
@@ -198,7 +189,7 @@ def _json(answer: object) -> Response:
 
 def split_address(address: str) -> tuple[str, int | None]:
     """Return (host, port) of HOST:PORT, HOST or PORT; None for a port that was not given. Raise
-    WebAddressError.
+    PotluckError.
 
     >>> split_address("0.0.0.0:80"), split_address("9000"), split_address(""), split_address("::1")
     (('0.0.0.0', 80), ('127.0.0.1', 9000), ('127.0.0.1', None), ('::1', None))
@@ -213,25 +204,25 @@ def split_address(address: str) -> tuple[str, int | None]:
         place = urlsplit(f"//{address}")
         return place.hostname or HOST, place.port
     except ValueError:
-        raise WebAddressError(
+        raise PotluckError(
             f"the page's address {address!r}: {address.rpartition(':')[2]!r} is no port; give "
             f"HOST:PORT"
         ) from None
 
 
 def open_socket(host: str, port: int | None) -> socket.socket:
-    """Listen there; where no port is given, at 8420 or one that is free. Raise WebAddressError."""
+    """Listen there; where no port is given, at 8420 or one that is free. Raise PotluckError."""
     tries = [port] if port is not None else [*range(PORT, PORT + NEARBY_PORTS), 0]
     for each in tries:
         try:
             return _listen(host, each)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
-                raise WebAddressError(
+                raise PotluckError(
                     f"the page at {host}:{each}: {error.strerror or error}; give an address of "
                     f"this machine, or leave it out"
                 ) from None
-    raise WebAddressError(
+    raise PotluckError(
         f"the page at {host}:{port}: the port is in use; name another one, or leave it out and one "
         f"that is free is taken"
     )
@@ -262,7 +253,7 @@ def serve(
     until_stdin_ends: bool = False,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Serve the page until Ctrl-C, or until stdin ends. Raise WebAddressError if it cannot."""
+    """Serve the page until Ctrl-C, or until stdin ends. Raise PotluckError if it cannot."""
     host, asked = split_address(address)
     token = choose_token(host, make=make_token)
     listening = open_socket(host, asked)

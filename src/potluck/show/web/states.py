@@ -29,26 +29,19 @@ ENDS: Mapping[str, State] = {"ended": "ended", "stopped": "stopped"}
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """A node whose folder is here."""
-
     status: FolderStatus | None
     done: int
     """Rounds in its metrics.jsonl; a status may be a second older."""
     began_s: float | None = None
-    """Time of its start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts that states depend on, of the run and of the moment."""
-
     rounds: int
     max_staleness: int
     models: Mapping[str, str]
-    """Model of each node of the recipe."""
     now_s: float
     observed: Mapping[str, PeerLine] = field(default_factory=dict)
-    """Nodes that an observer sees."""
     roster: Collection[str] = ()
     """Nodes whose keys the observer knows."""
     gather_s: float = 0.0
@@ -167,8 +160,7 @@ def _state(
     heard: Mapping[str, PeerLine],
     facts: Facts,
 ) -> tuple[State, str]:
-    """Return the state of a node that was heard at ``heard_s``, and why; it is silent after
-    ``limit_s``."""
+    """Return the state of a node, and why; it is silent ``limit_s`` after it was heard."""
     if phase in ENDS:
         return ENDS[phase], ""
     silent_s = abs(facts.now_s - heard_s)  # of the future where a clock was set back

@@ -12,20 +12,11 @@ from typing import Any, Self
 
 from potluck.exchange.zenoh.observer import Observer
 from potluck.reports.status import PeerLine, StatusLine
+from potluck.show.web import views
 from potluck.show.web.feed import NotHereError, Sections
 from potluck.show.web.place import WORST, entry_of
 from potluck.show.web.rounds import NodeRounds, column_of, pair_columns
 from potluck.show.web.states import ENDS, MOST_NODES, OBSERVER, Facts, node_views
-from potluck.show.web.views import (
-    EventView,
-    Matrix,
-    NodeView,
-    PairView,
-    RunEntry,
-    RunView,
-    StartView,
-    TextsView,
-)
 
 LOOK_S = 1.0
 """Seconds between two looks while no page is open: lines come every five seconds."""
@@ -45,9 +36,9 @@ class SwarmFeed:
         self._rounds: dict[str, NodeRounds] = {}
         self._accuracies: dict[str, dict[int, float]] = {}
         """Accuracies of each node by the rounds done."""
-        self._matrix: Matrix = {}
-        self._nodes: dict[str, NodeView] = {}
-        self._events: deque[EventView] = deque(maxlen=MOST_EVENTS)
+        self._matrix: views.Matrix = {}
+        self._nodes: dict[str, views.NodeView] = {}
+        self._events: deque[views.EventView] = deque(maxlen=MOST_EVENTS)
         self._was_connected: bool | None = None
         self._sections = Sections()
 
@@ -77,9 +68,9 @@ class SwarmFeed:
                 self._step = step
             return self._step or 1
 
-    def view(self, since: int = 0) -> RunView:
+    def view(self, since: int = 0) -> views.RunView:
         with self._lock:
-            return RunView(
+            return views.RunView(
                 name=self._name,
                 run="",
                 now_s=self._now_s,
@@ -88,25 +79,27 @@ class SwarmFeed:
                 **self._sections.since(since, self._rounds),
             )
 
-    def pair(self, learner: str, author: str) -> PairView:
+    def pair(self, learner: str, author: str) -> views.PairView:
         with self._lock:
             own = self._rounds.get(learner)
             if own and (reports := own.authors.get(author)):
-                return PairView(learner=learner, author=author, columns=pair_columns(reports))
+                return views.PairView(learner=learner, author=author, columns=pair_columns(reports))
         raise NotHereError(f"{learner[:40]!r} has told nothing of {author[:40]!r} yet")
 
-    def texts(self, node: str, round: int | None = None) -> TextsView:
-        return TextsView(node=node)  # nobody sends texts to an observer
+    def texts(self, node: str, round: int | None = None) -> views.TextsView:
+        return views.TextsView(node=node)  # nobody sends texts to an observer
 
-    def search(self, node: str, words: str) -> TextsView:
-        return TextsView(node=node)
+    def search(self, node: str, words: str) -> views.TextsView:
+        return views.TextsView(node=node)
 
-    def start(self) -> StartView:
+    def start(self) -> views.StartView:
         self.look()
         with self._lock:
-            entry = RunEntry(run="", name=self._name, rounds=self._end)
+            entry = views.RunEntry(run="", name=self._name, rounds=self._end)
             order = ("training", "recovering", *WORST)
-            return StartView(place=self._name, runs=[entry_of(entry, self._nodes.values(), order)])
+            return views.StartView(
+                place=self._name, runs=[entry_of(entry, self._nodes.values(), order)]
+            )
 
     def run(self, run: str) -> Self:
         if run:
@@ -178,7 +171,9 @@ class SwarmFeed:
             self._tell(0, "message", words)
 
     def _tell(self, round: int, kind: str, text: str) -> None:
-        event = EventView(time_s=self._now_s, round=round, node=OBSERVER, kind=kind, text=text)
+        event = views.EventView(
+            time_s=self._now_s, round=round, node=OBSERVER, kind=kind, text=text
+        )
         self._events.append(event)
 
 

@@ -19,7 +19,6 @@ from potluck.reports.tokens import Recorded
 from potluck.show.web.views import TextPlace, TextsView, TextView
 
 MOST_ROUNDS = 1000
-"""Rounds that a page offers to go to."""
 MOST_INDEXED = 100_000
 """Rounds whose completions are found."""
 MOST_TEXTS, MOST_PLACES = 256, 200
@@ -27,7 +26,6 @@ MOST_TEXTS, MOST_PLACES = 256, 200
 TEXT, NAME = 20_000, 200
 """Longest text and name of a completion; all messages of an episode have one text's length."""
 MOST_SAID = 500
-"""Messages of an episode."""
 SEARCH_BYTES, ROUND_BYTES = 64 << 20, 4 << 20
 """Most of a file that is read for one search, from its end; most of a round that is read."""
 
@@ -139,7 +137,6 @@ class NodeTexts:
         )
 
     def _texts(self, round: int, most: int, words: str = "") -> list[TextView]:
-        """Return a round's completions that have ``words``."""
         found = {
             key: line
             for key, line in self._written.lines(round).items()

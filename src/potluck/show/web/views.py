@@ -1,11 +1,5 @@
 """Views: the data of the page, the same from a run's folder, a swarm, or a file that was kept.
 
-    StartView        runs of a folder, and entries of other feeds
-    RunView          a run as it is now; or what changed in it since another one
-    PairView         one learner and one author over the rounds
-    TextsView        completions: of a round, or those in which something was found
-    Kept             all of it in one file
-
 Times are seconds since 1970, shares 0..1, sizes bytes. None is "not known". All text of models and
 peers is as it came: the page shows it as text nodes only.
 """
@@ -100,7 +94,7 @@ class RecipeView(Struct, frozen=True, kw_only=True):
 
 
 class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run. In a message about a change a section that did not change is None."""
+    """A run as it is now. In a message about a change a section that did not change is None."""
 
     name: str
     run: str
@@ -110,7 +104,6 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     recipe: RecipeView | None = None
     controls: list[ControlView] | None = None
     control_command: str | None = None
-    """Command that makes a control of this run."""
     nodes: list[NodeView] | None = None
     curves: dict[str, CurvesView] | None = None
     evaluations: dict[str, Columns] | None = None
@@ -124,6 +117,8 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PairView(Struct, frozen=True, kw_only=True):
+    """One learner and one author over the rounds."""
+
     learner: str
     author: str
     columns: Columns
@@ -172,6 +167,8 @@ class TextPlace(Struct, frozen=True, kw_only=True):
 
 
 class TextsView(Struct, frozen=True, kw_only=True):
+    """Completions: of a round, or those in which something was found."""
+
     node: str
     rounds: list[int] = []
     """Rounds that have completions, newest last; 1,000 at most."""

@@ -108,7 +108,8 @@ def check(
     time.sleep(max(0.0, begun + A_SECOND_S - time.monotonic()))
 
     def parted(how: str) -> str:
-        process, order = Process(spec, *limits, AGAIN[how]), [*range(len(told))]
+        process = Process(replace(spec, described=False), *limits, AGAIN[how])
+        order = range(len(told))
         try:
             for i in reversed(order) if how == LAST else order:
                 again = _told(process, scripts[i], scripts[i - 1] if how == LAST else None)

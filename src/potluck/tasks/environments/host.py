@@ -61,6 +61,8 @@ class Host:
         """Construct a first one, which tells what there is to call."""
         self._spec, self._factory = spec, factory
         self._free, self._live = [self._made()], dict[int, Instance]()
+        if not spec.described:
+            return
         made = self._free[0].made
         named, seeded = getattr(made, "actions", ()), getattr(made, "seeded", True) is not False
         texts = [str(text) for text in named] if isinstance(named, list | tuple) else []

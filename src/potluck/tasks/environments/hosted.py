@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from potluck.confined import Confined
 from potluck.episode import EnvironmentFailed, Grade, Step, Turn, digest_of, text_of
@@ -60,7 +61,7 @@ class HostedEnvironment:
         self._grade: Grade = "replay"
         self.found: Checked | None = None
         """Reason for the grade; None: nobody has looked."""
-        self._replaying = self._process(REPLAY_STEPS)
+        self._replaying = self._process(REPLAY_STEPS, described=True)
 
     @property
     def grade(self) -> Grade:
@@ -73,7 +74,7 @@ class HostedEnvironment:
             is_other, self._grade = (grade == "own") != (self._grade == "own"), grade
             if is_other:
                 self.close()
-                self._replaying = self._process(REPLAY_STEPS)
+                self._replaying = self._process(REPLAY_STEPS, described=True)
 
     @property
     def name(self) -> str:
@@ -87,8 +88,8 @@ class HostedEnvironment:
         self.found = check(self._spec, limits, [self._start(id).row for id in ids])
         self.grade = self.found.grade
 
-    def _process(self, steps: int = 1) -> Process:
-        spec = msgspec.structs.replace(self._spec, offline=self._grade != "own")
+    def _process(self, steps: int = 1, *, described: bool = False) -> Process:
+        spec = replace(self._spec, offline=self._grade != "own", described=described)
         made = Process(spec, steps * self._step_s, self._limit_bytes, {})
         self._started.append(made)
         return made

@@ -42,6 +42,8 @@ class Spec(msgspec.Struct, frozen=True):
     """Class: ``FILE.py:NAME`` or ``MODULE:NAME``."""
     observation_bytes: int = 4096
     offline: bool = True
+    described: bool = True
+    """False: nothing asks "about", of which the schemas of tools take a second."""
 
 
 class Instance:
