@@ -24,9 +24,13 @@ class Confined:
     """A process that answers one line at a time."""
 
     def __init__(
-        self, module: str, cpu_limit_s: float, limit_bytes: int, *words: str,
+        self,
+        module: str,
+        cpu_limit_s: float,
+        limit_bytes: int,
+        *words: str,
         variables: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Start it, and wait for it; ``prepare(*words)`` of the module makes what answers a line.
         ``variables`` are its own, beside those of this process."""
         # The process sees the modules that this one sees, however they were found.

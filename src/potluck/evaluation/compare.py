@@ -42,9 +42,11 @@ EvaluationProgress = Callable[[str, str, int, int], None]
 
 
 def evaluate_models(
-    request: EvaluationRequest, *, progress: EvaluationProgress,
+    request: EvaluationRequest,
+    *,
+    progress: EvaluationProgress,
     say: Callable[[str], None] = lambda text: None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return everything that is found, as data for JSON; ``say`` gets a line before an environment
     is graded. Raise PotluckError where the request contradicts itself or something is missing."""
     settings = request.resolved()
@@ -133,9 +135,14 @@ def _problems(task: Task, config: RunConfig, wanted: str) -> dict[Split, list[Pr
 
 
 def _answered(
-    model: str, request: EvaluationRequest, settings: Settings, task: Task,
-    problems: Mapping[Split, Sequence[Problem]], progress: EvaluationProgress, label: str,
-) -> dict[Split, ModelScores]:  # fmt: skip
+    model: str,
+    request: EvaluationRequest,
+    settings: Settings,
+    task: Task,
+    problems: Mapping[Split, Sequence[Problem]],
+    progress: EvaluationProgress,
+    label: str,
+) -> dict[Split, ModelScores]:
     """Load ``model`` and have it answer ``problems``, greedily and, where asked, in samples."""
     how = settings.config.sampling
     dtype = getattr(torch, request.dtype)

@@ -18,9 +18,14 @@ DEFAULT_TARGETS = ("q_proj", "v_proj")
 
 
 def add_adapter(
-    network: PreTrainedModel, *, rank: int, alpha: float, dropout: float, targets: Targets,
+    network: PreTrainedModel,
+    *,
+    rank: int,
+    alpha: float,
+    dropout: float,
+    targets: Targets,
     seed: int,
-) -> None:  # fmt: skip
+) -> None:
     """Replace W x by W x + alpha/r * B A dropout(x); A and B are trained, in float32, and W not.
 
     A is random (by ``seed``; torch's own generator stays as it is), B zero: at first the network's

@@ -54,9 +54,13 @@ class LearningRate:
 
 
 def make_optimizer(
-    policy: LanguageModel, name: Literal["adam", "adamw", "adamw-8bit"], learning_rate: float,
-    weight_decay: float, *, betas: tuple[float, float] = (0.9, 0.999),
-) -> torch.optim.Optimizer:  # fmt: skip
+    policy: LanguageModel,
+    name: Literal["adam", "adamw", "adamw-8bit"],
+    learning_rate: float,
+    weight_decay: float,
+    *,
+    betas: tuple[float, float] = (0.9, 0.999),
+) -> torch.optim.Optimizer:
     """Make Adam or AdamW over the trained parameters. "adamw-8bit" has moments in 8-bit numbers,
     but for parameters of fewer than 4,096 (Dettmers et al. 2021, arXiv:2110.02861). Raise
     ModelError if its library is not here."""

@@ -25,9 +25,13 @@ class LanguageModel(Reader):
     """
 
     def __init__(
-        self, network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *,
-        stop: Sequence[str] = (), dtype: torch.dtype = torch.float32,
-    ) -> None:  # fmt: skip
+        self,
+        network: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        stop: Sequence[str] = (),
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         """Take further tokens that end a completion as ``stop``. ``logp`` computes in ``dtype``:
         float32 weights are rounded to bfloat16 in each forward pass (autocast), so that small steps
         add up in them."""
@@ -45,10 +49,15 @@ class LanguageModel(Reader):
 
     @classmethod
     def load(
-        cls, model: str, *, device: str = "auto", stop: Sequence[str] = (),
-        dtype: torch.dtype = torch.float32, stored: torch.dtype = torch.float32,
+        cls,
+        model: str,
+        *,
+        device: str = "auto",
+        stop: Sequence[str] = (),
+        dtype: torch.dtype = torch.float32,
+        stored: torch.dtype = torch.float32,
         attention: str = "auto",
-    ) -> "LanguageModel":  # fmt: skip
+    ) -> "LanguageModel":
         """Load as ``load_network`` does. ``dtype`` is the format that ``logp`` computes in,
         ``stored`` the one that the weights are held in: training needs float32."""
         network = load_network(model, device=device, dtype=stored, attention=attention)
@@ -120,9 +129,13 @@ class LanguageModel(Reader):
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=rounds)
 
     def logp_gap(
-        self, prompts: Ids, written: Sequence[Completion], *, temperature: float,
+        self,
+        prompts: Ids,
+        written: Sequence[Completion],
+        *,
+        temperature: float,
         observed: Sequence[Observed] = (),
-    ) -> float:  # fmt: skip
+    ) -> float:
         """Compute the mean over all tokens of |ln p now - ln p when written|, nats; inf where a
         token is none of this model's. All of ``written`` have log-probabilities."""
         tokens = [c.token_T for c in written]

@@ -44,9 +44,12 @@ class Replays:
     _spent_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def replay(
-        self, completion: Completion, problem: Problem, turns: Sequence[Turn],
+        self,
+        completion: Completion,
+        problem: Problem,
+        turns: Sequence[Turn],
         observe: Callable[[Episode], Observed | None],
-    ) -> tuple[Episode, Observed] | NotReplayed | Literal["too long"]:  # fmt: skip
+    ) -> tuple[Episode, Observed] | NotReplayed | Literal["too long"]:
         """Play the turns of a completion, and compare what its author says of how it went.
         ``observe`` makes what the model reads in it, None if it is too long."""
         author, most = completion.author, self.environment.max_turns

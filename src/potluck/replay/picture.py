@@ -58,10 +58,17 @@ def _figure(rows: Sequence[ReplayRow]) -> Figure:
     handles = [Line2D([], [], color=COLOURS[method], linewidth=3) for method in methods]
     handles.append(Line2D([], [], color=style.QUIET, linewidth=1.6, linestyle="dashed"))
     figure.legend(
-        handles, [*map(label, methods), "ceiling of the method's cosine"],
-        loc="center left", bbox_to_anchor=(0.042, 0.4 / height), ncols=len(handles), frameon=False,
-        fontsize=13.5, labelcolor=style.INK, handlelength=2.2, columnspacing=1.8,
-    )  # fmt: skip
+        handles,
+        [*map(label, methods), "ceiling of the method's cosine"],
+        loc="center left",
+        bbox_to_anchor=(0.042, 0.4 / height),
+        ncols=len(handles),
+        frameon=False,
+        fontsize=13.5,
+        labelcolor=style.INK,
+        handlelength=2.2,
+        columnspacing=1.8,
+    )
     return figure
 
 

@@ -68,9 +68,13 @@ class Arithmetic:
     notes: tuple[str, ...] = ()
 
     def __init__(
-        self, draw: Draw, size: int, other_size: int, draw_other: Draw | None = None,
+        self,
+        draw: Draw,
+        size: int,
+        other_size: int,
+        draw_other: Draw | None = None,
         train_problems: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Draw the problems of every split; out of distribution of ``other_size``."""
         name = self._name = self.example.partition("/")[0]
 

@@ -110,9 +110,12 @@ Graded = tuple[list[float], Mapping[str, list[float]]]
 
 
 def graded(
-    task: Task, problems: Sequence[Problem], completions: Sequence[Completion],
-    texts: Sequence[str], episodes: Sequence[Episode | None] = (),
-) -> Graded:  # fmt: skip
+    task: Task,
+    problems: Sequence[Problem],
+    completions: Sequence[Completion],
+    texts: Sequence[str],
+    episodes: Sequence[Episode | None] = (),
+) -> Graded:
     """Grade, and tell the numbers that rewards were made of; "task": the task's own grading."""
     if made := getattr(task, "graded", None):
         answers = Attempts(problems, completions, texts, episodes or [None] * len(texts))

@@ -73,9 +73,13 @@ def benchmark_rows(
 
 
 def json_lines(
-    path: Path, *, file: str, line: str, longest_bytes: int = LONGEST_LINE_BYTES,
+    path: Path,
+    *,
+    file: str,
+    line: str,
+    longest_bytes: int = LONGEST_LINE_BYTES,
     refuse: Refuse = refuse_all,
-) -> Iterator[SourceRow]:  # fmt: skip
+) -> Iterator[SourceRow]:
     """Yield every line of JSON with its place, one more than MOST_ROWS at most; blank ones are
     skipped. ``file`` and ``line`` are what is expected: ``"test.jsonl in task.path"``. Raise
     TaskError where there is no such file, it is not UTF-8 or JSON, or a line is too long.

@@ -250,9 +250,11 @@ def _held_out(name: str, train: Sequence[Problem], count: int) -> dict[Split, li
 
 
 def right_by(
-    grading: Grading, problems: Sequence[Problem], answers: Sequence[str | None],
+    grading: Grading,
+    problems: Sequence[Problem],
+    answers: Sequence[str | None],
     tolerance: float = 0.0,
-) -> list[bool]:  # fmt: skip
+) -> list[bool]:
     """Tell whether each answer is right by the rule of that name; None never is."""
     pairs = list(zip(problems, answers, strict=True))
     if grading in ("math", "math-verify"):

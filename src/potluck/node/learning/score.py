@@ -68,9 +68,12 @@ def score_rows(
     (start_MT, entropy_MT), kept_M = found, candidates(micro, me, objective)
     if objective.filter:
         divergence_M = divergence_from_author(
-            start_MT, micro.logp_gen_BT, micro.mask_BT,
-            estimator=objective.divergence_estimator, reduce=objective.divergence_reduce,
-        )  # fmt: skip
+            start_MT,
+            micro.logp_gen_BT,
+            micro.mask_BT,
+            estimator=objective.divergence_estimator,
+            reduce=objective.divergence_reduce,
+        )
         # Of authors that are not trusted no failure is left.
         near_M = torch.where(micro.trusted_B, divergence_M, 0.0)
         kept_M = filter_advantages(kept_M, near_M, limit=objective.divergence_limit)
@@ -171,8 +174,16 @@ def _rows(
 ) -> ScoredRows:
     logp_start_BT, entropy_BT = found
     return ScoredRows(
-        advantage_B=advantage_B, read_B=read_B, own_B=batch.by(me), trusted_B=batch.trusted_B,
-        logp_start_BT=logp_start_BT, entropy_BT=entropy_BT, logp_gen_BT=batch.logp_gen_BT,
-        mask_BT=batch.mask_BT, bytes_B=batch.bytes_B, reward_B=batch.reward_B,
-        group_B=batch.group_B, texts=batch.texts,
-    )  # fmt: skip
+        advantage_B=advantage_B,
+        read_B=read_B,
+        own_B=batch.by(me),
+        trusted_B=batch.trusted_B,
+        logp_start_BT=logp_start_BT,
+        entropy_BT=entropy_BT,
+        logp_gen_BT=batch.logp_gen_BT,
+        mask_BT=batch.mask_BT,
+        bytes_B=batch.bytes_B,
+        reward_B=batch.reward_B,
+        group_B=batch.group_B,
+        texts=batch.texts,
+    )

@@ -60,13 +60,27 @@ def model_card(
     )
     other = (config.out_of_distribution or config.task).__struct_config__.tag
     card = ModelCard.from_template(
-        data, str(TEMPLATE), version=__version__, config=config, objective=config.objective,
-        node=own, own=node, round=round, metrics=metrics, evaluation=evaluation, told=told,
-        method=method, task=str(config.task.__struct_config__.tag),
-        base=json.dumps(on_hub or f"folder/of/{_last_part(own.model)}"), other=other,
-        loading=LOADING.read_text().strip(), code=_code, model=_model, last_part=_last_part,
+        data,
+        str(TEMPLATE),
+        version=__version__,
+        config=config,
+        objective=config.objective,
+        node=own,
+        own=node,
+        round=round,
+        metrics=metrics,
+        evaluation=evaluation,
+        told=told,
+        method=method,
+        task=str(config.task.__struct_config__.tag),
+        base=json.dumps(on_hub or f"folder/of/{_last_part(own.model)}"),
+        other=other,
+        loading=LOADING.read_text().strip(),
+        code=_code,
+        model=_model,
+        last_part=_last_part,
         g="{:g}".format,
-    )  # fmt: skip
+    )
     return f"{card}\n"
 
 

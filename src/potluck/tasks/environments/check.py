@@ -88,9 +88,11 @@ error of the call that failed."""
 
 
 def check(
-    spec: Spec, limits: tuple[float, int], rows: Sequence[Mapping[str, Any]] = ({},),
+    spec: Spec,
+    limits: tuple[float, int],
+    rows: Sequence[Mapping[str, Any]] = ({},),
     actions: Sequence[str] = (),
-) -> Checked:  # fmt: skip
+) -> Checked:
     """Play the environment with ``rows`` and ``actions``, or else those that it names, and grade
     it. ``limits`` are those of a process. Raise EnvironmentFailed if no script can be played."""
     first = Process(replace(spec, offline=False), *limits, {})

@@ -46,9 +46,14 @@ class HostedEnvironment:
     """A class of a user, or of the package, as ``episode.Environment``."""
 
     def __init__(
-        self, spec: Spec, start: Callable[[str], Start], *, max_turns: int, step_s: float,
+        self,
+        spec: Spec,
+        start: Callable[[str], Start],
+        *,
+        max_turns: int,
+        step_s: float,
         limit_bytes: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Start no process yet. ``start`` of a problem's id is where it begins."""
         self._spec, self._start, self.max_turns = spec, start, max_turns
         self._step_s, self._limit_bytes = step_s, limit_bytes
