@@ -48,8 +48,8 @@ __all__ = [
 STARTING_RECIPE = Path(__file__).parent / "recipe.toml"
 """The recipe that ``potluck new`` writes and the demo runs."""
 
-# Torch takes seconds to import: a process that reads a recipe is spared, and a process for a
-# stranger's code, which reads none, half a second more.
+# Torch takes seconds to import, and a process that reads a recipe does not need it. A process for a
+# stranger's code reads no recipe, which spares it half a second.
 LAZY = {
     name: f"potluck.{module}"
     for module, names in {
@@ -68,6 +68,8 @@ LAZY = {
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("config", "types", "version"):
+        return import_module(f"potluck.{name}")
     if name not in LAZY:
         raise AttributeError(f"module 'potluck' has no attribute {name!r}")
     return getattr(import_module(LAZY[name]), name)

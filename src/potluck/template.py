@@ -37,7 +37,8 @@ def render(
     with _lock:
         for _ in range(2):
             with suppress(BrokenPipeError):  # it ended since it was last asked
-                said = _worker(os.getpid()).ask(line, WALL_LIMIT_S)
+                worker = _worker(os.getpid())
+                said = worker.ask(line, WALL_LIMIT_S) if worker.state == "ready" else worker.state
                 break
             _worker.cache_clear()
     if not said.startswith('"'):

@@ -130,6 +130,7 @@ WRONG = {
     "a hostile author": (said(authors={"<img src=x>": [1]}), "no name of a node"),
     "17 authors": (said(authors={f"a{at}": [1] for at in range(17)}), "17 authors"),
     "another's key": (signed(1, Key.new().public, SESSION, LINE), "signature"),
+    "a key of another size": (signed(1, bytes(33), SESSION, LINE), "a key of 33 bytes, not 32"),
     "an announcement": (KEY.sign(b"announcement", SAID[68:]), "signature"),
     "no seal": (SAID[68:], "without a signature"),
     "too long": (SAID + bytes(2048), "at most 2048"),

@@ -14,8 +14,9 @@ from potluck.builder.task import make_task, notes_on
 from potluck.config import ConfigError, from_tree
 from potluck.launch.in_process import run
 from potluck.launch.rounds import RunResult
-from potluck.tasks import TASKS, TaskError
+from potluck.tasks import TaskError
 from potluck.tasks.environments.task import PlayOptions
+from potluck.tasks.named import TASKS
 from potluck.tasks.rewards import RewardOptions
 from stand_in_datasets import stand_in
 

@@ -50,7 +50,7 @@ Answers = Iterable[tuple[Hashable, Payload]]
 class ProcessExchange(ABC):
     """One node's connection to the others, whatever carries the bytes. A transport starts threads
     that announce what ``_announcement`` returns, tell ``_beliefs`` and ``_mailbox`` what they hear,
-    and then call ``_wake``; all three need the lock of ``_changed``."""
+    and then call ``_wake``; ``_mailbox`` and ``_wake`` need the lock of ``_changed``."""
 
     def __init__(self, own: Membership) -> None:
         self._own, self._agreement = own, own.agreement

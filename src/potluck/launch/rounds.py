@@ -143,7 +143,8 @@ class LocalRounds:
                 time.sleep(PAUSE_S)
 
     def _has_company(self, reports: Sequence[RoundReport]) -> bool:
-        """Tell whether nodes elsewhere were heard, or there are none, or they may have ended."""
+        """Tell whether completions of nodes elsewhere were used, or there are none, or they may
+        have ended."""
         if self.config.stop_when.by_value:
             return True
         here = {node.name for node in (*self.nodes, *self.authors)}

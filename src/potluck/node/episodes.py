@@ -15,7 +15,7 @@ from potluck.model import Reader
 from potluck.types import Completion, Episode, Observed, Problem
 
 REPLAY_S = 30.0
-"""Seconds of a round within which the replay of an author's episode may begin."""
+"""Seconds of replays of one author in a round, after which no other one begins."""
 
 NotReplayed = Literal[
     "no episode", "own environment", "replay time", "environment failed", "other observation",

@@ -112,7 +112,8 @@ def read(
 def _spelled(
     completion: Completion, prompt_P: np.ndarray, model: Reader
 ) -> list[list[int]] | UnreadReason:
-    """Find the ids of a completion's text, turn by turn, each with the model's stop token."""
+    """Find the ids of a completion's text, turn by turn, each with a stop token if its author
+    ended it so."""
     if completion.text is None:
         return "no text"
     if completion.turns:

@@ -228,7 +228,7 @@ def test_an_environment_that_is_nobody_elses_pays_for_what_was_played_here_alone
     play.finish(0)
     play.close()
     assert says(task, "x") == ["x1"]
-    with pytest.raises(EnvironmentFailed, match="no such episode was played here"):
+    with pytest.raises(EnvironmentFailed, match="no such episode is remembered here"):
         says(task, "a", "x")
 
 
@@ -247,7 +247,7 @@ def test_of_two_episodes_of_the_same_turns_each_is_found_by_its_place_and_what_i
 
 
 def test_what_is_remembered_is_bounded_in_bytes(made, monkeypatch):
-    monkeypatch.setattr(hosted, "MOST_KEPT_BYTES", 6_000)
+    monkeypatch.setattr(hosted, "MOST_KEPT_BYTES", 5_000)
     task = made("Count")
     task.environment.grade = "own"
     long, many = (Observation("a" * 500),), (Observation(""),) * 8

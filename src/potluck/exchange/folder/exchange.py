@@ -1,5 +1,5 @@
-"""One node at a folder or bucket: it leaves its card and its batches in a folder of its own, and
-looks at the others'. So the owner of a bucket can forbid it more. Challenges are as on a network:
+"""One node at a folder or bucket: it writes its card and its batches under its own name only, so a
+bucket's owner can forbid the rest, and reads those of the others. Challenges are as on a network:
 an answer, in the card of the asked node, proves that it is there. One thread looks, writes and
 waits: after something has come, for a tenth of the time since then.
 """

@@ -186,7 +186,7 @@ def _read_pair(files: CertificateFiles) -> _Pair:
 def access_control(names: Sequence[str], run: str) -> dict[str, object]:
     """Build Zenoh's access rules for ``run``, or ``*`` for all: a node, known by the name in its
     certificate, may publish under that name only, a relay under any, an unlisted one under none.
-    Who wrote what a relay passes on, its signature says."""
+    The signature says which node wrote what a relay passes on."""
     everything = [f"{run}/**"]
     own = {n: [*(f"{run}/{kind}/{n}" for kind in ALONE), f"{run}/q/{n}/**"] for n in names}
     speakers = own | dict.fromkeys(RELAYS, everything)

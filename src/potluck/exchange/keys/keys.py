@@ -26,7 +26,7 @@ from potluck.files import write_atomically
 from potluck.types import NODE_NAME
 
 SIGNED = b"PTLS"
-SIGNATURE_BYTES = 64
+SIGNATURE_BYTES, KEY_BYTES = 64, 32
 PUBLIC, SECRET = "ed25519", "ed25519-secret"
 BATCH = b"batch"
 """Kind of data that the signature of a batch covers too: it does not fit an announcement."""
@@ -208,8 +208,8 @@ class KnownKeys:
 
     def public_key(self, name: str, offered: bytes) -> bytes:
         """Return ``offered`` if it is the key that ``name`` must sign with; raise WireError if the
-        name has another one, or may not take part. Call it after ``verify`` of a message that names
-        ``name`` has proven ``offered``: a first key is pinned, and nobody may pin another's."""
+        name has another one, or may not take part. Where none is known, call it after ``verify`` of
+        a message that names ``name``: a first key is pinned, and nobody may pin another's."""
         self.admit(name)
         with self._lock:
             known, source = self._roster.get(name), "the roster has"

@@ -125,7 +125,8 @@ def has_form_of_answer(payload: Payload, challenge: bytes, public: bytes) -> boo
 
 
 def split_answer(payload: Payload, challenge: bytes) -> bytes:
-    """Return the announcement in an answer, unverified; WireError: it is of no ``challenge``."""
+    """Return the announcement in an answer, unverified; raise WireError if that does not answer
+    ``challenge``."""
     answer = without_signature(bytes(payload))
     if not answer.startswith(challenge):
         raise WireError(f"{len(payload)} bytes came that do not answer the challenge", "forged")

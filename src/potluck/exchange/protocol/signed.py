@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from potluck.exchange.base import Reason, WireError, require_at_most, unpacked
-from potluck.exchange.keys.keys import SIGNED, Key, verify, without_signature
+from potluck.exchange.keys.keys import KEY_BYTES, SIGNED, Key, verify, without_signature
 from potluck.reports.status import LINE_BYTES, MOST_AUTHORS, AuthorStatus, StatusLine
 from potluck.types import NODE_NAME
 
@@ -103,6 +103,8 @@ class Kind(Generic[AnySigned]):
             )
         if (size := len(message.session)) != SESSION_BYTES:
             raise WireError(f"{what} has a session of {size} bytes, not {SESSION_BYTES}")
+        if (size := len(message.public)) != KEY_BYTES:
+            raise WireError(f"{what} has a key of {size} bytes, not {KEY_BYTES}")
         self.require_sense(message)
         return message
 

@@ -71,11 +71,11 @@ class RemoteLearner(Learning):
         loss = loss * share_of(part, whole, self.objective.loss_type, longest=self.longest)
         loss.backward()
         assert logp_MT.grad is not None
-        if not (loss.isfinite() and logp_MT.grad.isfinite().all()):
+        if not loss.isfinite():
             why = "does its weight read entropies, which no server tells?"
-            raise NonFiniteError(
-                f"{self.name!r}: the loss {loss.item()}, or its gradient, is not finite; {why}"
-            )
+            raise NonFiniteError(f"{self.name!r}: the loss is {loss.item()}; {why}")
+        if not logp_MT.grad.isfinite().all():
+            raise NonFiniteError(f"{self.name!r}: a gradient of the loss is not finite")
         rows = list(zip(micro.prompts, micro.tokens, strict=True))
         both = logp_MT.detach().numpy(), logp_MT.grad.numpy()
         columns = [

@@ -96,7 +96,16 @@ def _bring(place: str, checkpoint: Path, beside: Path, stored: "torch.dtype") ->
             (file,) = Path(unpacked).rglob("adapter_model.safetensors")
             told = dict(json.loads((file.parent / "adapter_config.json").read_text()))
             tensors = {name: each.to(stored) for name, each in load_file(file).items()}
-    except (OSError, ValueError, TypeError, HTTPException, TarError, SafetensorError) as error:
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        TypeError,
+        RecursionError,
+        HTTPException,
+        TarError,
+        SafetensorError,
+    ) as error:
         raise RunFolderError(
             f"no adapter comes from {place} ({error}); does the server have it?"
         ) from error

@@ -73,12 +73,12 @@ class TinkerEngine:
         if said.logprobs is None:
             told = f"{self.session.options.url} tells no log-probabilities of what it writes"
             raise RolloutError(f"{told}; take another server, or another version of it")
+        if not all(0 <= id < self.policy.vocabulary for id in said.tokens):
+            raise self._not_ours(f"an id that is none of {self.policy.vocabulary} ids")
         token_T, logp_T = np.array(said.tokens, np.int64), np.array(said.logprobs, np.float32)
         ends = np.isin(token_T, sorted(self.policy.stop_ids))
         if not 0 < len(token_T) <= most or len(logp_T) != len(token_T):
             raise self._not_ours(f"{len(token_T)} tokens, {len(logp_T)} log-probabilities")
-        if not (token_T.min() >= 0 and token_T.max() < self.policy.vocabulary):
-            raise self._not_ours(f"id {token_T.max()}, of {self.policy.vocabulary} ids")
         if ends[:-1].any() or not (ends[-1] or len(token_T) == most):
             raise self._not_ours("a completion that does not end with its stop token")
         if not np.isfinite(logp_T).all():

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from functools import partial
-from http.client import HTTPException
 from pathlib import Path
 from threading import Thread
 from time import monotonic
@@ -92,8 +91,9 @@ class TinkerSession:
         told = self.call("its capabilities", self._service.get_server_capabilities)
         names = [each.model_name for each in told.supported_models if each.model_name]
         if names and self.model not in names:
+            there = self.options.address.line(", ".join(names))
             raise RolloutError(
-                f"{self.options.url} has no model {self.model!r}; name one of {', '.join(names)} "
+                f"{self.options.url} has no model {self.model!r}; name one of {there} "
                 f"as [node.{self.node}] model, and what reads its ids as its engine's tokenizer"
             )
 
@@ -250,7 +250,7 @@ class TinkerSession:
         self._under_way -= most
         # What is raised may be asyncio's CancelledError, which is no Exception.
         if error := future.exception() if future.done() else TimeoutError():
-            raise self._error(what, error) from error
+            raise self._error(what, error) from None  # its text may have the key
         return future.result()
 
     def _error(self, what: str, error: BaseException) -> RolloutError:
@@ -270,11 +270,13 @@ class TinkerSession:
         """Ask whether a server that did not answer is there at all."""
         place = f"{self.options.url.rstrip('/')}/api/v1/healthz"
         within, there = f"no answer within {self.options.timeout_s:g} seconds", "is there"
-        try:
-            urlopen(place, timeout=min(endpoint.READY_S, self.options.timeout_s)).close()
-        except HTTPError as error:  # it answers
+        patience_s = min(endpoint.READY_S, self.options.timeout_s)
+        *_, future = self._begin("its health", lambda: urlopen(place, timeout=patience_s).close())
+        wait([future], patience_s)  # a timeout of a socket is none of a whole answer
+        error = future.exception() if future.done() else TimeoutError("no whole answer")
+        if isinstance(error, HTTPError):  # it answers
             there = f"answers with status {error.code}"
-        except (OSError, HTTPException) as error:
+        elif error:
             said = self.options.address.line(repr(error))
             return f"{within}, and the server is gone ({said}); start it, then use --resume"
         return (

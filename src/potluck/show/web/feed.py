@@ -1,5 +1,5 @@
-"""Feeds: where the server gets the data of the page from. It calls them from threads. What is not
-here under an id or a name is a NotHereError."""
+"""Feeds: where the server gets the data of the page from. The server calls them from threads.
+What is not here under an id or a name is a NotHereError."""
 
 from collections.abc import Mapping
 from importlib.metadata import entry_points

@@ -47,7 +47,8 @@ class SlowReaderError(Exception):
 
 
 def choose_token(host: str, *, make: bool) -> str:
-    """Return the token that a visitor needs, "" for none; PotluckError if ``host`` lacks one."""
+    """Return the token that a visitor needs, "" for none; raise PotluckError if the one that is
+    given is no token, or other machines reach ``host`` and there is none."""
     given = os.environ.get(TOKEN_VARIABLE, "")
     if given and (len(given) < SHORTEST_TOKEN or not given.isascii() or not given.isprintable()):
         raise PotluckError(

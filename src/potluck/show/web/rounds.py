@@ -128,7 +128,8 @@ class NodeRounds:
         return CurvesView(first=first, columns=columns)
 
     def matrix(self) -> dict[str, dict[str, float | None]]:
-        """Return means over each author's last rounds, and "staleness": rounds without it."""
+        """Return means over each author's last rounds, and "staleness": rounds since something
+        of it came."""
         means = {}
         for author, reports in self.authors.items():
             recent = [report for _, report in reports][-RECENT:]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from sys import getsizeof
 from typing import Any, TypeVar
 
 import msgspec
@@ -24,10 +25,10 @@ Made = TypeVar("Made")
 EpisodeKey = tuple[str, str, bytes, str, int]
 """Problem and turns; of grade "own" also what was observed between them, author and index."""
 FEWEST_PROCESSES, MOST_PROCESSES = 2, 4
-MOST_KEPT_BYTES = 2**26
+MOST_KEPT_BYTES = 2**28
 """Bytes of the episodes that are remembered, the latest ones."""
-EPISODE_BYTES, OBSERVATION_BYTES, CHARACTER_BYTES = 512, 250, 4
-"""Bytes in memory of each, at most: of the first two beside their texts."""
+EPISODE_BYTES, OBSERVATION_BYTES = 512, 250
+"""Bytes in memory of each beside its texts, at most."""
 REPLAY_STEPS = 2
 """A whole episode of a peer may take as long as this many steps: not as all of its turns."""
 
@@ -135,7 +136,7 @@ class HostedEnvironment:
         with self._lock:
             if key not in self._kept:
                 if self._grade == "own":
-                    raise EnvironmentFailed(f"{problem.id}: no such episode was played here")
+                    raise EnvironmentFailed(f"{problem.id}: no such episode is remembered here")
                 if len(turns) > self.max_turns:
                     found = f"{len(turns)} turns; at most {self.max_turns}"
                     raise EnvironmentFailed(f"{problem.id}: an episode has {found}")
@@ -300,9 +301,8 @@ def ended(steps: Sequence[Step], turns: int, paid: tuple[float, int, int]) -> Ep
 
 
 def _bytes_of(key: EpisodeKey, episode: Episode) -> int:
-    heard = [len(o.content + o.tool) for said in episode.observations for o in said]
-    texts = CHARACTER_BYTES * (len(key[1]) + sum(heard))
-    return EPISODE_BYTES + OBSERVATION_BYTES * len(heard) + texts
+    heard = [getsizeof(o.content) for said in episode.observations for o in said]
+    return EPISODE_BYTES + OBSERVATION_BYTES * len(heard) + getsizeof(key[1]) + sum(heard)
 
 
 def _end(processes: Sequence[Process]) -> None:
