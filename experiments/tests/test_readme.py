@@ -77,10 +77,14 @@ def test_there_are_numbers_to_look_at():
     assert counts == {"size": 10, "complementary": 10, "lora": 4, "far": 3, "four": 4, "near": 6}
 
 
+MAZES = ("maze", "maze-skill")
+
+
 def fresh(family, than):
     """Interval over the fresh pairs of the default less ``than``, which may be "better": half."""
     halves = ("quarter", "quarter-smaller") if family == "four" else ("half", "half-smaller")
-    experiment = "ours15_default-four" if family == "four" else "ours14_default"
+    apart = {"four": "ours15_default-four", **dict.fromkeys(MAZES, "ours17_turns")}
+    experiment = apart.get(family, "ours14_default")
     named = tomllib.loads((ROOT / "experiments" / experiment / "experiment.toml").read_text())
     file = oracle.written_out(tomllib.loads((ROOT / "experiments" / "drawn.toml").read_text()))
     of = file["family"][family]["pair"]
@@ -135,17 +139,25 @@ def test_what_the_readme_says_of_sharing_is_that_of_the_cells():
     page = (ROOT / "README.md").read_text().partition("## Does it help?")[2].partition("\n## ")[0]
     said = " ".join(page.split())
     pairs = ["size", "complementary", "rare", "near", "lora", "far"]
-    halves = [fresh(family, "better") for family in (*pairs, "four")]
-    assert [low > 0 for _, low, _ in halves].count(True) == 5
-    assert "in five of seven kinds" in said
+    halves = [fresh(family, "better") for family in (*pairs, "four", *MAZES)]
+    assert [low > 0 for _, low, _ in halves].count(True) == 7
+    assert "in seven of nine kinds" in said
     assert not any(high < 0 for *_, high in halves)
     assert "and in none less" in said
-    alone = {family: fresh(family, "alone") for family in pairs}
+    alone = {family: fresh(family, "alone") for family in (*pairs, *MAZES)}
     assert [low > 0 for _, low, _ in alone.values()].count(True) == 2
-    assert {family for family, (*_, high) in alone.items() if high < 0} == {"near", "far"}
-    assert "two kinds of two models earn more, two show no difference, and two lose" in said
-    (told,) = re.findall(r"near and far notations, by (\.\d{3}) and (\.\d{3})", said)
-    lost = [-alone[family][0] for family in ("near", "far")]
+    assert {family for family, (*_, high) in alone.items() if high < 0} == {
+        "near",
+        "far",
+        "maze-skill",
+    }
+    assert "two kinds of two models earn more, three show no difference, and three lose" in said
+    (told,) = re.findall(
+        r"near and far notations, by (\.\d{3}) and (\.\d{3}), "
+        r"and mazes of many turns with one skill each, by (\.\d{3})",
+        said,
+    )
+    lost = [-alone[family][0] for family in ("near", "far", "maze-skill")]
     assert [*map(float, told)] == pytest.approx(lost, abs=0.00051)
 
 
