@@ -3,6 +3,7 @@
 import copy
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 
@@ -122,3 +123,10 @@ def test_a_process_that_was_killed_costs_no_prompt():
     worker.process.wait()
     assert prompt_ids(made, PROBLEM).tolist() == before.tolist()
     assert template._worker(os.getpid()) is not worker
+
+
+def test_a_worker_that_could_not_start_is_told_and_not_asked(monkeypatch):
+    broken = SimpleNamespace(state="OSError: no space left", ask=lambda *_: '"a prompt"')
+    monkeypatch.setattr(template, "_worker", lambda process: broken)
+    with pytest.raises(template.TemplateFailed, match="no space left"):
+        template.render("{{ messages }}", [], {})

@@ -11,7 +11,7 @@ import tarfile
 import traceback
 from asyncio import CancelledError
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from types import ModuleType, SimpleNamespace
 
 import msgspec
@@ -172,6 +172,17 @@ def test_a_server_that_is_there_and_does_not_answer_is_told_from_one_that_is_gon
     with pytest.raises(RolloutError, match=r"server is there: raise timeout_s, or .*vocabulary"):
         run(recipe(), tmp_path / "run", display=None)
     assert asked == ["http://127.0.0.1:9/api/v1/healthz"]
+
+
+def test_a_server_that_never_ends_its_answer_holds_nobody_up(server, recipe, tmp_path, monkeypatch):
+    ends = Event()
+    monkeypatch.setattr(session, "urlopen", lambda url, timeout: ends.wait() and io.BytesIO())
+    monkeypatch.setattr(session.endpoint, "READY_S", 0.1)
+    server.policy = lambda: tiny.policy(hidden_size=16)
+    server.faults["forward"] = "hang"
+    with pytest.raises(RolloutError, match=r"server is gone \(TimeoutError\('no whole answer'\)\)"):
+        run(recipe(), tmp_path / "run", display=None)
+    ends.set()
 
 
 def test_what_answers_but_speaks_no_http_is_no_server(server, recipe, tmp_path):
