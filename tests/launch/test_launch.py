@@ -23,9 +23,9 @@ from potluck.files import derived_seed
 from potluck.launch import rounds as launch_module
 from potluck.launch.in_process import run
 from potluck.model import ModelError
+from potluck.node.loop import Node
 from potluck.node.participant import Participant
 from potluck.node.storage import checkpoint
-from potluck.node.writer import Writer
 from potluck.reports.events import Fanout
 from potluck.rollout.hf import HFEngine
 from potluck.tasks.arithmetic import DigitsOptions
@@ -191,9 +191,9 @@ def test_rounds_that_are_on_disk_are_learned_again_and_not_written_again(
 ):
     crashed(tmp_path)
     written = []
-    write = Writer.write
+    write = Node.write
     hear = lambda self, round, *more: written.append(round) or write(self, round, *more)  # noqa: E731
-    monkeypatch.setattr(Writer, "write", hear)
+    monkeypatch.setattr(Node, "write", hear)
     run(recipe(), tmp_path / "run", resume=True)
     assert written == [3, 3]
 
@@ -643,8 +643,7 @@ def test_a_limit_of_the_evaluations_own_is_not_cut_by_that_of_training(recipe, t
 def test_every_round_node_and_purpose_has_a_seed_of_its_own(recipe, tmp_path, monkeypatch):
     seeds = []
     hear = lambda purpose: seeds.append(derived_seed(purpose)) or seeds[-1]  # noqa: E731
-    for module in ("participant", "writer"):
-        monkeypatch.setattr(f"potluck.node.{module}.derived_seed", hear)
+    monkeypatch.setattr("potluck.node.participant.derived_seed", hear)
     run(recipe(), tmp_path / "run")
     assert len(set(seeds)) == len(seeds) == 4 * 2 * 2
 
