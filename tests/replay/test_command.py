@@ -12,7 +12,6 @@ from potluck.cli import main
 from potluck.config import from_tree
 from potluck.launch.in_process import run
 from potluck.replay import run as rehearsal
-from potluck.replay.picture import draw
 from potluck.replay.plan import ReplayRow, authors_table, differences_table, table
 from potluck.types import NonFiniteError
 
@@ -61,18 +60,17 @@ def potluck_says(monkeypatch, capsys, tmp_path):
     torch.set_num_threads(threads)
 
 
-def test_it_shows_a_table_and_leaves_every_line_and_a_picture(recorded, potluck_says, tmp_path):
+def test_it_shows_a_table_and_leaves_every_line(recorded, potluck_says, tmp_path):
     out = tmp_path / "out"
     code, said, complaint = potluck_says("replay", recorded, "--method", "nois,tis", "--out", out)
     assert (code, complaint) == (0, "")
     assert ["small", "NoIS", "1-2"] in [row.split()[:3] for row in said.splitlines()]
     assert ["small", "TIS", "-", "NoIS", "2"] in [row.split()[:5] for row in said.splitlines()]
-    assert str(out / "replay.png") in said
+    assert str(out / "replay.jsonl") in said
     lines = [json.loads(line) for line in (out / "replay.jsonl").read_text().splitlines()]
     told = [(line["node"], line["method"], line["round"]) for line in lines]
     assert told == [(n, m, r) for n in NAMES for m in ("nois", "tis") for r in (0, 1)]
-    assert (out / "replay.png").read_bytes().startswith(b"\x89PNG")
-    assert sorted(path.name for path in out.iterdir()) == ["replay.jsonl", "replay.png"]
+    assert [path.name for path in out.iterdir()] == ["replay.jsonl"]
     assert potluck_says("replay", recorded, "--out", out)[::2] == (
         2, f"potluck: {out} exists; --out names another folder, or remove it\n",
     )  # fmt: skip
@@ -142,7 +140,6 @@ def test_ctrl_c_keeps_the_lines_that_are_there(recorded, potluck_says, tmp_path,
     assert complaint == "potluck: stopped; 1 lines are kept; a replay begins anew each time\n"
     assert ["small", "NoIS", "1-1"] in [row.split()[:3] for row in said.splitlines()]
     assert len((tmp_path / "out" / "replay.jsonl").read_text().splitlines()) == 1
-    assert (tmp_path / "out" / "replay.png").is_file()
 
 
 @pytest.mark.parametrize(
@@ -217,16 +214,3 @@ def test_the_authors_table_has_the_last_habit():
         ["small", "TIS", "far", "-"],
         ["small", "TIS", "large", "'^ #' -0.250"],
     ]
-
-
-def test_a_picture_of_equal_lines_is_equal_whatever_was_not_measured(tmp_path):
-    lines = [
-        line(method, round, cosine=None if round == 1 else -0.1 * round, ceiling=0.5)
-        for method in ("nois", "vis", "tis", "f-nois", "f-vis", "f-tis")
-        for round in range(9)
-    ]
-    for name in ("one", "two"):
-        draw(lines, tmp_path / name)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-    draw(lines[:1], tmp_path / "single")
-    draw([line()], tmp_path / "nothing")
