@@ -24,16 +24,22 @@ LONGEST = 200
 """Problems with the longest questions whose prompts are looked at, where any may be drawn."""
 
 
+def tokenizers_of(config: RunConfig) -> list[list[str]]:
+    """List the nodes that learn, those of one tokenizer together."""
+    groups: dict[str, list[str]] = {}
+    for name, node in config.learners.items():
+        groups.setdefault(loading.fingerprint(loading.load_tokenizer(node.reads)), []).append(name)
+    return [*groups.values()]
+
+
 def require_tokenizers(config: RunConfig) -> None:
     """Raise ModelError unless all nodes share a tokenizer, or read texts and no claims about ids;
     or if one lacks the stop tokens named, or they are text to it where texts are read: a text that
     comes without its end would be read with it, and graded so."""
-    tokenizers = {
-        name: loading.load_tokenizer(node.reads) for name, node in config.learners.items()
-    }
-    prints = {name: loading.fingerprint(tokenizer) for name, tokenizer in tokenizers.items()}
-    reads_texts = len({*prints.values()}) > 1 or config.learners.keys() != config.node.keys()
-    for name, tokenizer in tokenizers.items():
+    groups = tokenizers_of(config)
+    reads_texts = len(groups) > 1 or config.learners.keys() != config.node.keys()
+    for name, node in config.learners.items():
+        tokenizer = loading.load_tokenizer(node.reads)
         loading.named_stop_ids(tokenizer, config.sampling.stop)
         for token in config.sampling.stop if reads_texts else ():
             if tokenizer.get_vocab()[token] not in special_ids(tokenizer):
@@ -41,29 +47,25 @@ def require_tokenizers(config: RunConfig) -> None:
                     f"[sampling] stop names {token!r}, which is plain text to {name!r}; where "
                     f"completions go as text, only special tokens can end them: drop it"
                 )
-    for one, other in pairwise(prints):
-        if prints[other] == prints[one]:
-            continue
-        named = (f"{name!r} ({config.node[name].model})" for name in (one, other))
-        differ = f"the tokenizers of {' and '.join(named)} differ"
-        if reads_author_logp(config.objective):
-            raise ModelError(
-                f"{differ}, so the log-probabilities that one tells of its tokens say nothing of "
-                f"the other's, but method {method_of(config.objective)!r} reads them; set "
-                f"[objective] method = 'lws', or take models of one tokenizer"
-            )
-        if config.swarm.text == "never":
-            raise ModelError(f"{differ}, and [swarm] text is 'never'; drop it, so that texts go")
+    if len(groups) < 2:
+        return
+    named = (f"{name!r} ({config.node[name].model})" for name, *_ in groups[:2])
+    differ = f"the tokenizers of {' and '.join(named)} differ"
+    if reads_author_logp(config.objective):
+        raise ModelError(
+            f"{differ}, so the log-probabilities that one tells of its tokens say nothing of the "
+            f"other's, but method {method_of(config.objective)!r} reads them; set [objective] "
+            f"method = 'lws', or take models of one tokenizer"
+        )
+    if config.swarm.text == "never":
+        raise ModelError(f"{differ}, and [swarm] text is 'never'; drop it, so that texts go")
 
 
 def notes_on_tokenizers(config: RunConfig) -> list[str]:
     """Write a line that says which nodes read each other's texts and not ids, if any."""
-    groups: dict[str, list[str]] = {}
-    for name, node in config.learners.items():
-        groups.setdefault(loading.fingerprint(loading.load_tokenizer(node.reads)), []).append(name)
-    if len(groups) < 2:
+    if len(groups := tokenizers_of(config)) < 2:
         return []
-    of = " | ".join(", ".join(names) for names in groups.values())
+    of = " | ".join(", ".join(names) for names in groups)
     return [f"{len(groups)} tokenizers ({of}): each reads the others' texts (docs/tokenizers.md)"]
 
 
@@ -72,20 +74,21 @@ def sends_text(config: RunConfig, *, all_here: bool) -> bool:
     machine, so that their tokenizers can be compared."""
     if config.swarm.text != "auto":
         return config.swarm.text == "always"
-    models = {node.reads for node in config.learners.values()}
     if all_here:
-        return len({loading.fingerprint(loading.load_tokenizer(model)) for model in models}) > 1
-    return len(models) > 1 or config.swarm.open
+        return len(tokenizers_of(config)) > 1
+    return len({node.reads for node in config.learners.values()}) > 1 or config.swarm.open
 
 
 def require_one_prompt(config: RunConfig, task: Task) -> None:
     """Raise ModelError unless all nodes ask a problem with the same ids, or send texts too: nodes
     take no completion that was written to another prompt."""
-    problem = task.problem(task.ids("train")[0])
     if sends_text(config, all_here=True):
         return
-    models = {name: node.reads for name, node in config.learners.items()}
-    prompts = {name: prompt_ids(loading.load_tokenizer(models[name]), problem) for name in models}
+    problem = task.problem(task.ids("train")[0])
+    prompts = {
+        name: prompt_ids(loading.load_tokenizer(node.reads), problem)
+        for name, node in config.learners.items()
+    }
     for one, other in pairwise(prompts):
         if not np.array_equal(prompts[one], prompts[other]):
             raise ModelError(
@@ -122,10 +125,8 @@ def require_completion_budget(config: RunConfig, task: Task) -> list[int]:
     asked += task.ids("out-of-distribution")[: wanted.out_of_distribution]
     lengths = []
     for model in dict.fromkeys(node.reads for node in config.learners.values()):
-        tokenizer, limit = (
-            loading.load_tokenizer(model),
-            _positions(model, sampling.max_total_tokens),
-        )
+        tokenizer = loading.load_tokenizer(model)
+        limit = _positions(model, sampling.max_total_tokens)
         for problem in map(task.problem, asked):
             prompt_P = prompt_ids(tokenizer, problem)
             completion_budget(prompt_P, problem, max_total_tokens=limit)
@@ -168,16 +169,6 @@ def require_turns(policies: Mapping[str, Reader], task: Task) -> None:
     problem = task.problem(task.ids("train")[0])
     for policy in policies.values() if environment_of(task) else ():
         policy.require_turns(problem)
-
-
-def require_playing(config: RunConfig, task: Task) -> None:
-    """Raise ConfigError where an engine cannot play in the task's environment, if it has one."""
-    for name, node in config.learners.items() if environment_of(task) else ():
-        if isinstance(node.engine, VllmOptions) and node.engine.overlap:
-            raise ConfigError(
-                f"[node.{name}.engine] overlap = true, but what plays in an environment cannot be "
-                f"begun while the node learns; drop it"
-            )
 
 
 def require_processes(config: RunConfig, processes: ProcessGroup, task: Task) -> None:
@@ -236,19 +227,26 @@ def require_baseline(config: RunConfig, folder: Path, here: Collection[str]) -> 
             )
 
 
-def require_served(
+def require_engines(
     config: RunConfig, folder: Path, here: Collection[str], task: Task | None
 ) -> None:
-    """Raise ConfigError for what a server that trains a node of this process cannot do."""
-    for name in (each for each in here if config.node[each].engine.trains):
-        trusts, at = trusts_of(config, folder, name, here), f"{name!r} learns behind a server"
-        if others := [each for each in config.members if not trusts(each)]:
+    """Raise ConfigError for what the engine of a node of this process cannot do."""
+    plays = bool(task and environment_of(task))
+    for name in here:
+        engine, at = config.node[name].engine, f"{name!r} learns behind a server"
+        if isinstance(engine, VllmOptions) and engine.overlap and plays:
+            raise ConfigError(
+                f"[node.{name}.engine] overlap = true, but what plays in an environment cannot be "
+                f"begun while the node learns; drop it"
+            )
+        if engine.trains and plays:
+            raise ConfigError(f"{at}, which plays no episodes; drop its table engine")
+        trusts = trusts_of(config, folder, name, here)
+        if engine.trains and (others := [each for each in config.members if not trusts(each)]):
             raise ConfigError(
                 f"{at}, which cannot bound what {others[0]!r} teaches, and does not trust it: name "
                 f"it in a [swarm] roster, or set [objective] trust = 'everybody' among friends"
             )
-        if task and environment_of(task):
-            raise ConfigError(f"{at}, which plays no episodes; drop its table engine")
 
 
 def notes_on_trust(config: RunConfig, folder: Path, here: Collection[str]) -> list[str]:
