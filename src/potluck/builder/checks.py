@@ -10,6 +10,7 @@ import torch
 
 from potluck.builder.exchange import make_agenda, trusts_of
 from potluck.config import ConfigError, RunConfig
+from potluck.fields import refuse
 from potluck.model import ModelError, Reader, loading
 from potluck.model.prompt import prompt_ids, special_ids
 from potluck.node.learning.group import ProcessGroup
@@ -173,29 +174,21 @@ def require_turns(policies: Mapping[str, Reader], task: Task) -> None:
 
 def require_processes(config: RunConfig, processes: ProcessGroup, task: Task) -> None:
     """Raise ConfigError unless several processes, where there are, can be each node."""
-    if processes.size == 1:
-        return
-    for name, node in config.learners.items():
-        if environment_of(task):
-            raise ConfigError(
-                f"[node.{name}] is {processes.size} processes, which cannot play in the task's "
-                f"environment together; start one process"
-            )
-        if node.optimizer == "adamw-8bit":
-            raise ConfigError(
-                f"[node.{name}] optimizer 'adamw-8bit' keeps its moments in one process, but there "
-                f"are {processes.size}; set optimizer = 'adamw', whose moments are shared out"
-            )
-        if not node.engine.several_processes:
-            raise ConfigError(
-                f"[node.{name}.engine] is sent the weights of one process, but there are "
-                f"{processes.size}; drop the table, or start one process"
-            )
-        if node.device not in ("auto", "cpu", "cuda"):
-            raise ConfigError(
-                f"[node.{name}] device is {node.device!r}, but each of {processes.size} processes "
-                f"has its own; set device = 'auto', 'cuda' or 'cpu'"
-            )
+    count = processes.size
+    for name, node in config.learners.items() if count > 1 else ():
+        at = f"[node.{name}]"
+        wrong = {
+            f"{at} is {count} processes, which cannot play in the task's environment together; "
+            f"start one process": environment_of(task),
+            f"{at} optimizer 'adamw-8bit' keeps its moments in one process, but there are {count}; "
+            f"set optimizer = 'adamw', whose moments are shared "
+            f"out": node.optimizer == "adamw-8bit",
+            f"[node.{name}.engine] is sent the weights of one process, but there are {count}; drop "
+            f"the table, or start one process": not node.engine.several_processes,
+            f"{at} device is {node.device!r}, but each of {count} processes has its own; set "
+            f"device = 'auto', 'cuda' or 'cpu'": node.device not in ("auto", "cpu", "cuda"),
+        }
+        refuse(wrong)
 
 
 def notes_on_devices(config: RunConfig) -> list[str]:
@@ -231,22 +224,21 @@ def require_engines(
     config: RunConfig, folder: Path, here: Collection[str], task: Task | None
 ) -> None:
     """Raise ConfigError for what the engine of a node of this process cannot do."""
-    plays = bool(task and environment_of(task))
     for name in here:
-        engine, at = config.node[name].engine, f"{name!r} learns behind a server"
-        if isinstance(engine, VllmOptions) and engine.overlap and plays:
-            raise ConfigError(
-                f"[node.{name}.engine] overlap = true, but what plays in an environment cannot be "
-                f"begun while the node learns; drop it"
-            )
-        if engine.trains and plays:
-            raise ConfigError(f"{at}, which plays no episodes; drop its table engine")
-        trusts = trusts_of(config, folder, name, here)
-        if engine.trains and (others := [each for each in config.members if not trusts(each)]):
-            raise ConfigError(
-                f"{at}, which cannot bound what {others[0]!r} teaches, and does not trust it: name "
-                f"it in a [swarm] roster, or set [objective] trust = 'everybody' among friends"
-            )
+        engine, plays = config.node[name].engine, task and environment_of(task)
+        trusts, at = trusts_of(config, folder, name, here), f"{name!r} learns behind a server"
+        strange = [each for each in config.members if not trusts(each)]
+        wrong = {
+            f"[node.{name}.engine] overlap = true, but what plays in an environment cannot be "
+            f"begun while the node learns; drop it": (
+                isinstance(engine, VllmOptions) and engine.overlap and plays
+            ),
+            f"{at}, which plays no episodes; drop its table engine": engine.trains and plays,
+            f"{at}, which cannot bound what {next(iter(strange), '')!r} teaches, and does not "
+            f"trust it: name it in a [swarm] roster, or set [objective] trust = 'everybody' among "
+            f"friends": engine.trains and strange,
+        }
+        refuse(wrong)
 
 
 def notes_on_trust(config: RunConfig, folder: Path, here: Collection[str]) -> list[str]:
