@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import uvicorn
 
-from potluck.show.web.feed import RunFeed
+from potluck.show.web.feed import Feed, RunFeed
 from potluck.show.web.server import Server
 from potluck.show.web.views import PairView, RunView, StartView, TextsView, TextView
 from show.web.made_views import made_pair_view, made_start, made_texts
@@ -70,11 +70,11 @@ class Told:
 
 
 @contextmanager
-def serving(told: Told, port: int = 0) -> Iterator[str]:
+def serving(feed: Feed, port: int = 0) -> Iterator[str]:
     """Serve until the block ends; yield the address."""
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     settings: Any = {"log_config": None, "access_log": False, "lifespan": "off", "ws": "none"}
-    server = uvicorn.Server(uvicorn.Config(Server(told), timeout_graceful_shutdown=1, **settings))
+    server = uvicorn.Server(uvicorn.Config(Server(feed), timeout_graceful_shutdown=1, **settings))
     listening = socket.create_server(("127.0.0.1", port))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
     thread.start()

@@ -3,7 +3,9 @@
 import json
 import random
 import shutil
+import time
 from dataclasses import fields
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -270,6 +272,18 @@ def test_a_run_that_goes_on_is_not_over_by_how_it_ended_before(tmp_path):
         write_status(folder, name, phase="stopped", round=1)
     resumed.look()
     assert resumed.view().is_over
+
+
+def test_a_node_that_says_nothing_more_turns_silent_without_a_new_line(tmp_path, monkeypatch):
+    folder = make_run(tmp_path / "r", "small")
+    write_status(folder, "small")
+    feed, now_s = WatchedRun(folder), time.time()
+    assert feed.look() == 1
+    assert feed.view().nodes[0].state == "training"
+    later = SimpleNamespace(time=lambda: now_s + 6)
+    monkeypatch.setattr("potluck.show.web.folder.time", later)
+    assert feed.look() == 2
+    assert feed.view(1).nodes[0].state == "silent"
 
 
 def test_events_have_their_kind_and_what_several_nodes_tell_at_once_is_told_once(tmp_path):
