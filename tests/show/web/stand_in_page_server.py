@@ -21,7 +21,7 @@ from potluck.show.web.views import PairView, RunView, StartView, TextsView, Text
 from show.web.made_views import made_pair_view, made_start, made_texts
 
 
-class Told:
+class Told(RunFeed):
     """Feed of one run, whatever its id; ``change`` is sent to every browser that listens."""
 
     def __init__(self, run: RunView) -> None:
@@ -54,7 +54,7 @@ class Told:
         changed = {
             name: each for change in self._changes[since - 1 :] for name, each in change.items()
         }
-        return RunView(name=self.whole.name, run=self.whole.run, **changed)
+        return RunView(**changed)
 
     def pair(self, learner: str, author: str) -> PairView:
         return made_pair_view(learner, author)

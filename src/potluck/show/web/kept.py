@@ -35,7 +35,7 @@ def keep(
         lead=list(lead),
         table=table,
         labels=dict(labels or {}),
-        runs={run: _keep_run(folder, run) for run, folder in runs.items()},
+        runs={run: _keep_run(folder) for run, folder in runs.items()},
     )
     left_out = ["completions of other rounds than the newest and the most surprising"]
     steps: dict[str, Callable[[KeptRun], KeptRun]] = {
@@ -53,9 +53,9 @@ def keep(
     return kept, left_out
 
 
-def _keep_run(folder: Path, run: str) -> KeptRun:
+def _keep_run(folder: Path) -> KeptRun:
     read_recipe(folder)  # it tells what is wrong
-    feed = WatchedRun(folder, run)
+    feed = WatchedRun(folder)
     feed.look()
     view = feed.view()
     here = [node.name for node in view.nodes or [] if node.known == "here"]

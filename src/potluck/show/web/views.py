@@ -9,6 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from potluck.reports.answers import ControlAnswer
+from potluck.reports.events import EventLine
 from potluck.reports.tokens import Measure
 
 State = Literal[
@@ -65,13 +66,8 @@ class CurvesView(Struct, frozen=True, kw_only=True):
     "missing" and "refused" are counts."""
 
 
-class EventView(Struct, frozen=True, kw_only=True):
-    time_s: float | None
-    round: int
+class EventView(EventLine, frozen=True, kw_only=True):
     node: str
-    kind: str
-    """One of: message, missing, late, refused, quarantined, checkpoint, joined, left."""
-    text: str
 
 
 class ControlView(Struct, frozen=True, kw_only=True):
@@ -96,10 +92,8 @@ class RecipeView(Struct, frozen=True, kw_only=True):
 class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run as it is now. In a message about a change a section that did not change is None."""
 
-    name: str
-    run: str
-    """Id of the run for ``/api``: its path below the folder that is watched, "" for itself."""
     now_s: float
+    name: str = ""
     rounds: int = 0
     recipe: RecipeView | None = None
     controls: list[ControlView] | None = None
@@ -122,8 +116,6 @@ class PairView(Struct, frozen=True, kw_only=True):
     learner: str
     author: str
     columns: Columns
-    habit: str = ""
-    """Finding of the learner's habit test, as in ``RunView.habits``."""
 
 
 class TextView(Struct, frozen=True, kw_only=True):
