@@ -28,7 +28,7 @@ def numbers_of(report: type) -> tuple[str, ...]:
     return tuple(name for name, kind in get_type_hints(report).items() if kind in kinds)
 
 
-def numbers_in(report: object) -> dict[str, float | None]:
+def numbers_in(report: Any) -> dict[str, float | None]:
     return {name: getattr(report, name) for name in numbers_of(report.__class__)}
 
 
