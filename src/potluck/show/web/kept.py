@@ -39,10 +39,9 @@ def keep(
     )
     left_out = ["completions of other rounds than the newest and the most surprising"]
     steps: dict[str, Callable[[KeptRun], KeptRun]] = {
-        f"rounds of all pairs beyond {POINTS}": _thin_pairs,
+        f"rounds of all pairs and curves beyond {POINTS}": _thin,
         "all completions": lambda run: replace(run, texts=[]),
         "all pairs": lambda run: replace(run, pairs=[]),
-        f"rounds of all curves beyond {POINTS}": _thin_curves,
     }
     for what, step in steps.items():
         if len(msgspec.json.encode(kept)) <= MOST_BYTES:
@@ -84,11 +83,8 @@ def _thinned(columns: Columns) -> Columns:
     return {name: [column[row] for row in rows] for name, column in columns.items()}
 
 
-def _thin_pairs(run: KeptRun) -> KeptRun:
-    return replace(run, pairs=[replace(p, columns=_thinned(p.columns)) for p in run.pairs])
-
-
-def _thin_curves(run: KeptRun) -> KeptRun:
+def _thin(run: KeptRun) -> KeptRun:
+    pairs = [replace(pair, columns=_thinned(pair.columns)) for pair in run.pairs]
     curves = (run.view.curves or {}).items()
     thin = {name: replace(each, columns=_thinned(each.columns)) for name, each in curves}
-    return replace(run, view=replace(run.view, curves=thin))
+    return replace(run, pairs=pairs, view=replace(run.view, curves=thin))

@@ -7,11 +7,10 @@ never joined to a path, so no id leads out of it.
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
 from potluck.reports import EvaluationReport, RoundReport, mean
-from potluck.reports.runs import EVALUATION, METRICS, STATUS, RunReadError, read_recipe, read_status
+from potluck.reports.runs import EVALUATION, METRICS, RunReadError, read_recipe, read_status
 from potluck.reports.tail import newest
 from potluck.show.web.feed import ExperimentFeed, NotHereError, RunFeed, experiment_feeds
 from potluck.show.web.folder import WatchedRun, run_changed_s
@@ -124,13 +123,6 @@ def _is_run(folder: Path) -> bool:
 
 
 def _entry(folder: Path, run: str, changed_s: float) -> RunEntry:
-    # A status is old a second later, so its run's line is not kept.
-    read = _read.__wrapped__ if any(folder.glob(f"*/{STATUS}")) else _read
-    return read(folder, run, changed_s)
-
-
-@lru_cache(MOST_RUNS)
-def _read(folder: Path, run: str, changed_s: float) -> RunEntry:
     """Read a run's line of the start page from the ends of its files."""
     try:
         recipe = read_recipe(folder)

@@ -118,13 +118,19 @@ class PairView(Struct, frozen=True, kw_only=True):
     columns: Columns
 
 
-class TextView(Struct, frozen=True, kw_only=True):
-    """One completion as one learner saw it."""
+class TextPlace(Struct, frozen=True, kw_only=True):
+    """Place of a completion; of a recorded one, to go to the next by surprise."""
 
     round: int
-    problem: str
-    author: str
-    index: int
+    problem: str = ""
+    author: str = ""
+    index: int = 0
+    surprise: float | None = None
+
+
+class TextView(TextPlace, frozen=True, kw_only=True):
+    """One completion as one learner saw it."""
+
     reward: float
     text: str
     end: str = ""
@@ -139,23 +145,12 @@ class TextView(Struct, frozen=True, kw_only=True):
     """Text of each token in order, and its number, see ``measure``; empty: not recorded. Texts are
     those of single tokens, the stop token's too, so they may differ from ``text``."""
     measure: Measure = "log-ratio"
-    surprise: float | None = None
     turns: list[tuple[str, str]] = []
     """Messages of an episode, each with its role; "assistant": its model wrote it."""
     turns_left_out: int = 0
     """Messages beyond what a page shows of one episode."""
     lengths: list[int] = []
     """Tokens of each message that its model wrote; empty: not recorded."""
-
-
-class TextPlace(Struct, frozen=True, kw_only=True):
-    """Place of a completion; of a recorded one, to go to the next by surprise."""
-
-    round: int
-    problem: str = ""
-    author: str = ""
-    index: int = 0
-    surprise: float | None = None
 
 
 class TextsView(Struct, frozen=True, kw_only=True):
