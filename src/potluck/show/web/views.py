@@ -33,7 +33,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
     name: str
     model: str = ""
-    parameters: int | None = None
+    parameters: int = 0
     version: str = ""
     known: Known = "here"
     state: State = "unknown"
