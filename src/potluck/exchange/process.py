@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from operator import eq
 
 from msgspec.structs import replace
 
@@ -32,7 +33,6 @@ from potluck.exchange.protocol.signed import (
 )
 from potluck.exchange.transport import Membership
 from potluck.exchange.wire.codec import decode, encode
-from potluck.exchange.workers import WorkerThreads
 from potluck.reports.events import Notice
 from potluck.reports.status import PeerLine, StatusLine
 from potluck.types import Completion
@@ -45,6 +45,50 @@ MOST_ANSWERS = 256
 
 Answers = Iterable[tuple[Hashable, Payload]]
 """Anybody's answers as they come, each with the program that sent it; none if nobody answers."""
+
+
+class WorkerThreads:
+    """A group of threads that remembers the first failure."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._threads: set[threading.Thread] = set()
+        self._lock = threading.Lock()
+        self._failure: tuple[str, Exception] | None = None
+
+    def start(self, what: str, work: Callable[[], None]) -> None:
+        """Run ``work`` in a thread; ``check`` raises its error. RuntimeError if none is left."""
+
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as error:
+                self._failure = self._failure or (what, error)
+            finally:
+                with self._lock:
+                    self._threads.discard(threading.current_thread())
+
+        # Daemons: a thread that a dead link holds up must not keep the process from ending.
+        thread = threading.Thread(target=guarded, name=f"{self._node} {what}", daemon=True)
+        with self._lock:
+            thread.start()
+            self._threads.add(thread)
+
+    def check(self) -> None:
+        """Raise ExchangeError if a thread failed: the node would wait for nothing."""
+        if self._failure is not None:
+            what, error = self._failure
+            raise base.ExchangeError(
+                f"{self._node!r} can no longer {what}: {type(error).__name__}: {error}; "
+                f"start it again, it goes on from its checkpoint"
+            ) from error
+
+    def join(self, timeout_s: float) -> None:
+        end_s = time.monotonic() + timeout_s
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join(max(0.0, end_s - time.monotonic()))
 
 
 class ProcessExchange(ABC):
@@ -303,28 +347,18 @@ class ProcessExchange(ABC):
         self, arrivals: Callable[[], tuple[set[str], set[str]]], end_s: float, waiting: base.Waiting
     ) -> None:
         """Block until every awaited peer in ``arrivals`` (here, awaited) is here, or ``end_s``."""
-
-        def is_over() -> bool:
-            here, awaited = arrivals()
-            return here == awaited
-
-        def ask() -> None:
+        while True:
             with self._lock:
                 here, awaited = arrivals()
-            waiting(len(here), len(awaited))
-
-        while True:
             self._notify_all()
-            ask()
-            pause_s = min(TELL_S, end_s - time.monotonic())
-            with self._changed:
-                over = self._changed.wait_for(is_over, max(0.0, pause_s))
-            if over or time.monotonic() >= end_s:
-                # Once more: Ctrl-C for all nodes lets the first one leave before another has seen
-                # it, which must not then learn from a round without that one.
-                ask()
-                self._notify_all()
+            # At the end too: Ctrl-C for all nodes lets the first one leave before another has seen
+            # it, which must not then learn from a round without that one.
+            waiting(len(here), len(awaited))
+            left_s = end_s - time.monotonic()
+            if here == awaited or left_s <= 0:
                 return
+            with self._changed:
+                self._changed.wait_for(lambda: eq(*arrivals()), min(TELL_S, left_s))
 
     def _notify_all(self) -> None:
         self._workers.check()
