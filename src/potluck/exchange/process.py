@@ -19,17 +19,19 @@ from msgspec.structs import replace
 
 from potluck.exchange import base
 from potluck.exchange.keys.keys import BATCH, verify, without_signature
-from potluck.exchange.protocol.announcement import digest_of, encode_announcement, offer_of
 from potluck.exchange.protocol.beliefs import Beliefs, Question
+from potluck.exchange.protocol.believed import Believed
 from potluck.exchange.protocol.fetch_queue import FetchJob, FetchQueue
 from potluck.exchange.protocol.outbox import Outbox
 from potluck.exchange.protocol.peers import NOBODY, Peers
 from potluck.exchange.protocol.signed import (
     SESSION_BYTES,
     STATUS_LINES,
-    Believed,
     Payload,
+    digest_of,
+    encode_announcement,
     encode_status,
+    offer_of,
 )
 from potluck.exchange.transport import Membership
 from potluck.exchange.wire.codec import decode, encode

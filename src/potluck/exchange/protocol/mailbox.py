@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from potluck.exchange.base import Delivery, Received, WireError
-from potluck.exchange.protocol.announcement import Announcement, Offer
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.peers import Peer, Peers
+from potluck.exchange.protocol.signed import Announcement, Offer
 from potluck.reports.events import PeerNews, Told
 
 AT_THE_DOOR = 1000

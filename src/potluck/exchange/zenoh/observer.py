@@ -14,9 +14,15 @@ import zenoh
 from msgspec import structs
 
 from potluck.exchange.base import Reason
-from potluck.exchange.protocol import signed
-from potluck.exchange.protocol.announcement import ANNOUNCEMENTS, Announcement
+from potluck.exchange.protocol.believed import VERIFIED_PER_S, Believed
 from potluck.exchange.protocol.peers import NOBODY, Peer, Peers
+from potluck.exchange.protocol.signed import (
+    ANNOUNCEMENTS,
+    STATUS_LINES,
+    Announcement,
+    AnySigned,
+    Payload,
+)
 from potluck.exchange.zenoh.channels import Channels
 from potluck.exchange.zenoh.session import Endpoints, open_observer
 from potluck.reports.status import PeerLine
@@ -103,13 +109,10 @@ class Sightings:
         self._roster = dict(roster)
         self._peers = Peers("", roster, quarantine_s=0.0, strangers=MOST_NAMES)
         self._live: set[str] = set()
+        whole = replace(ANNOUNCEMENTS, require_sense=_require_offers)
         # 1,000 nodes make 200 announcements a second.
-        most, whole = (
-            2 * signed.VERIFIED_PER_S,
-            replace(ANNOUNCEMENTS, require_sense=_require_offers),
-        )
-        self._announced = signed.Believed(run, whole, most_per_s=most)
-        self._lines = signed.Believed(run, signed.STATUS_LINES)
+        self._announced = Believed(run, whole, most_per_s=2 * VERIFIED_PER_S)
+        self._lines = Believed(run, STATUS_LINES)
 
     def on_presence(self, name: str, is_live: bool) -> None:
         """Note a hint: it is not signed, so it makes no stranger known."""
@@ -121,21 +124,21 @@ class Sightings:
         if peer:
             peer.live = is_live
 
-    def hear(self, name: str, payloads: Sequence[signed.Payload], now_s: float) -> None:
+    def hear(self, name: str, payloads: Sequence[Payload], now_s: float) -> None:
         """Look at announcements that came under ``name``, oldest first."""
         if peer := self._hear(self._announced, name, payloads, now_s):
             offers = self._announced.newest[name].offers()
             peer.offered = frozenset(offer.round for offer in offers)
 
-    def hear_lines(self, name: str, payloads: Sequence[signed.Payload], now_s: float) -> None:
+    def hear_lines(self, name: str, payloads: Sequence[Payload], now_s: float) -> None:
         """Look at status lines that came under ``name``, oldest first."""
         self._hear(self._lines, name, payloads, now_s)
 
     def _hear(
         self,
-        source: signed.Believed[Announcement] | signed.Believed[signed.SignedStatus],
+        source: Believed[AnySigned],
         name: str,
-        payloads: Sequence[signed.Payload],
+        payloads: Sequence[Payload],
         now_s: float,
     ) -> Peer | None:
         """Return the node under ``name`` if one of its messages is believed."""
