@@ -184,6 +184,14 @@ class Exchange(Protocol):
         """Leave, and tell the others; a second call does nothing."""
 
 
+def traffic_of(me: str, batches: Sequence[Delivery]) -> Traffic:
+    """Return the cost of ``batches``, among which is node ``me``'s own."""
+    own = [batch for batch in batches if batch.author == me]
+    sent_tokens = sum(len(c.token_T) for batch in own for c in batch.completions)
+    sent_bytes, all_bytes = (sum(len(each.message) for each in of) for of in (own, batches))
+    return Traffic(sent_bytes, sent_tokens, all_bytes - sent_bytes)
+
+
 def assemble_round(
     round: int,
     batches: Iterable[Delivery],

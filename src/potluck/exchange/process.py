@@ -4,6 +4,7 @@ All that waits for others has a thread of its own; the training thread waits onl
 ``gather``, and there for as long as it says.
 """
 
+import dataclasses
 import random
 import secrets
 import threading
@@ -114,6 +115,8 @@ class ProcessExchange(ABC):
         self._changed = threading.Condition(self._lock)
         self._to_announce = threading.Condition(self._lock)
         self._due_s = 0.0
+        self._received_bytes = 0
+        """Bytes of all answers since the last ``finish``."""
         self._closed = threading.Event()
         self._session_id = secrets.token_bytes(SESSION_BYTES)
         self._joined_s = time.time() - time.monotonic()
@@ -172,20 +175,24 @@ class ProcessExchange(ABC):
 
     def finish(self, round: int, received: base.Received) -> base.Round:
         own, own_signed = self._read_own(round)
-        sent_tokens = sum(len(c.token_T) for c in own or ())
         batches, missing, newest = [*received.batches], received.missing, dict[str, int]()
-        with self._lock:
-            peers = self._mailbox.peers
-            sizes = len(own_signed), sent_tokens, self._mailbox.take_received_bytes()
-            quarantined = peers.quarantined(time.monotonic())
-            traffic = base.Traffic(*sizes, peers.take_refused(), quarantined)
-            if not self._own.rule.in_step:
-                newest = {b.author: peers.newest_offer(b.author, b.round) for b in batches}
-        self._notify_all()
         if own is not None:
             batches.insert(0, base.Delivery(self._me, round, own_signed, own))
         elif self._me in self._own.members:
             missing = (*missing, self._me)
+        with self._lock:
+            peers = self._mailbox.peers
+            traffic = dataclasses.replace(
+                base.traffic_of(self._me, batches),
+                received_bytes=self._received_bytes,
+                refused=peers.take_refused(),
+                quarantined=peers.quarantined(time.monotonic()),
+            )
+            self._received_bytes = 0
+            if not self._own.rule.in_step:
+                others = received.batches
+                newest = {b.author: peers.newest_offer(b.author, b.round) for b in others}
+        self._notify_all()
         return base.assemble_round(round, batches, missing, traffic, newest)
 
     def gather(self, wait_s: float, waiting: base.Waiting = base.silent) -> tuple[str, ...]:
@@ -286,7 +293,7 @@ class ProcessExchange(ABC):
         """Validate one answer; return whether it is what its author announced."""
         author, offer = job.author, job.offer
         with self._changed:
-            self._mailbox.received_bytes += len(payload)
+            self._received_bytes += len(payload)
             peer = self._mailbox.peers.get(author)
             public = peer.public if peer else b""
         try:

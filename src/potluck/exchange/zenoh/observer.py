@@ -32,8 +32,6 @@ SWEEP_S = 0.1
 PRESENCES, OTHERS = 4096, 4096
 """Changes of presence, and announcements or lines, that wait for the next sweep."""
 MOST_NAMES = 4096
-SLACK = 256
-"""Names that had to make room and whose messages are still here: to look for them takes time."""
 LOOKED_AT = 8
 """Announcements, and lines, of one name that are looked at of those that came together."""
 
@@ -157,7 +155,8 @@ class Sightings:
             source.forget(name)
             self._refuse(NOBODY, "unknown sender")
         else:
-            self._forget_gone(SLACK)
+            if len(source.newest) > 2 * MOST_NAMES:
+                self._forget_gone()
             peer.public, peer.live = source.newest[name].public, name in self._live
             peer.heard_s = now_s
         return peer
@@ -173,13 +172,11 @@ class Sightings:
                 found[name] = structs.replace(peer, newest_round=round, line=line)
         return found
 
-    def _forget_gone(self, slack: int = 0) -> None:
-        """Forget the messages of names that made room, once there are more than ``slack``."""
-        names = self._peers.names()
+    def _forget_gone(self) -> None:
+        """Forget the messages of names that had to make room."""
         for source in (self._announced, self._lines):
-            if len(source.newest) > len(names) + slack:
-                for gone in source.newest.keys() - names:
-                    source.forget(gone)
+            for gone in source.newest.keys() - self._peers.names():
+                source.forget(gone)
 
     def _refuse(self, name: str, reason: Reason, count: int = 1) -> None:
         self._peers.refused(name, reason, fault=False, now_s=0.0, count=count)
