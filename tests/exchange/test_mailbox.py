@@ -350,27 +350,6 @@ def test_after_another_session_is_confirmed_its_clock_counts(box):
     assert not box.is_new(announcement("south", clock_s=6.0))
 
 
-def test_offers_that_did_not_change_are_looked_at_once_a_round(box, monkeypatch):
-    looked = []
-    box.begin(0, 0.0)
-    hear(box, "south", 0)
-    fetch(box)
-    update = box.fetch_queue.update_offers
-    monkeypatch.setattr(
-        box.fetch_queue, "update_offers", lambda *args: looked.append(args[0]) or update(*args)
-    )
-    for _ in range(9):
-        hear(box, "south", 0)
-    assert looked == ["south"]
-    box.begin(1, 0.0)
-    for _ in range(9):
-        hear(box, "south", 0)
-    assert looked == ["south"] * 2
-    hear(box, "south", 0, 1)
-    hear(box, "south", 0, 1)
-    assert looked == ["south"] * 4  # Round 1 is still to come.
-
-
 def test_a_cohort_is_drawn_once_a_round_and_again_when_somebody_comes():
     drawn = []
     box = make(partners=lambda round, names: drawn.append(round) or set(names))
