@@ -111,9 +111,13 @@ def learn(policy, groups, objective=None, **options):
     return report, learner.seen or None
 
 
-def oracle(policy, groups, objective, *, lr=0.0, temperature=1.0, heard=lambda c: {}):
+def oracle(
+    policy, groups, objective, *, lr=0.0, temperature=1.0, heard=lambda c: {},
+    from_others=paper.from_others,
+):  # fmt: skip
     """The gradient of the last of ``updates_per_round`` updates, by plain loops in float64;
-    ``heard`` tells of a completion what is read before each of its tokens."""
+    ``heard`` tells of a completion what is read before each of its tokens, ``from_others`` what
+    others' completions are worth."""
     network = copy.deepcopy(policy.network).double()
     advantage = [a for g in groups for a in advantages_of(g, objective.advantage_scale)]
     rows = [(policy.prompt(g.problem), c) for g in groups for c in g.completions]
@@ -139,7 +143,7 @@ def oracle(policy, groups, objective, *, lr=0.0, temperature=1.0, heard=lambda c
                 for a, mine in zip(advantage, own, strict=True)
             ]
             in_bytes = [len(policy.text(c.token_T).encode()) for _, c in rows]
-            advantage = paper.from_others(
+            advantage = from_others(
                 advantage, start, own, others=objective.others, c=objective.likelihood_exponent,
                 lengths=in_bytes if objective.likelihood_unit == "byte" else None,
                 entropy=[row_entropy(network, *row, temperature, heard(row[1])) for row in rows]

@@ -126,8 +126,7 @@ class Node(Participant):
                     round, groups, scored, policy, objective, me=self.name, size_bytes=room
                 )
                 self.record.add_sample(lines)
-        made = groups, update, habits, selection, arrived
-        report = report_of(round, self.name, *made)
+        report = report_of(round, self.name, groups, update, habits, selection, arrived)
         attendance, apart = self.pace.attendance, spent.server_mismatch
         first = None if apart is None else self.record.first("metrics", "server_apart")
         report = replace(
