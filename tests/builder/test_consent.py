@@ -47,6 +47,7 @@ def environment(monkeypatch):
     for name in OF_LIBRARY:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CLOUD_SECRET", "sk-of-the-cloud")
+    monkeypatch.setattr("potluck.builder.consent.HASHES", 1)
 
 
 @pytest.fixture
