@@ -15,7 +15,7 @@ from potluck.config import LoraConfig
 from potluck.launch.in_process import run
 from potluck.model.shape import published_shape
 from potluck.node.storage import checkpoint
-from potluck.objective.methods import METHODS, method_of
+from potluck.objective.methods import method_of
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "paper"
 BASE, CODER = "Qwen/Qwen2.5-", "Qwen/Qwen2.5-Coder-"
@@ -82,15 +82,6 @@ def test_a_recipe_has_the_values_of_table_1(name):
     # No limit of a completion's own stands before that of prompt and completion.
     assert config.sampling.max_new_tokens >= 760
     assert config.sampling.stop == ("<|im_end|>",)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_limit_and_plan_of_the_paper_is_a_set_away(method):
-    config = load(
-        "size", f"objective.method={method}", "objective.divergence_limit=5", "plan=horizontal"
-    )
-    assert method_of(config.objective) == method
-    assert (config.objective.divergence_limit, config.plan) == (5, "horizontal")
 
 
 @pytest.mark.parametrize("name", [name for name in NODES if name != "alone"])
