@@ -24,7 +24,7 @@ from potluck.doctor import checks, examine
 from potluck.doctor.checks import Finding, Target
 from potluck.exchange.keys.certificates import write_certificates
 from potluck.exchange.keys.keys import Key, public_text, roster_text
-from potluck.exchange.protocol.announcement import encode_announcement
+from potluck.exchange.protocol.signed import encode_announcement
 from potluck.exchange.zenoh.session import Endpoints, Tls, open_router, open_session, try_endpoint
 
 GIB = 1 << 30

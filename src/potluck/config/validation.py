@@ -131,7 +131,7 @@ def _require_pace(run: RunConfig) -> None:
         f"{writes} less than one of the {run.problems_per_round} problems of a round; raise "
         f"problems_per_round, or lower intake": is_free and run.plan == "vertical" and problems < 1,
         f"intake is {run.intake:g}, but pace is 'together', where a round has the completions of "
-        f"all; set pace = 'free', or remove intake": run.intake and not is_free,
+        f"all; set pace = 'free', or remove intake": run.intake > 0 and not is_free,
     }
     refuse(wrong)
 

@@ -19,7 +19,7 @@ from potluck.config import LOCAL_SWARM, RunConfig, SwarmConfig
 from potluck.exchange import ExchangeError, Key
 from potluck.exchange.keys.certificates import certificate_files, check_certificate
 from potluck.exchange.keys.keys import read_roster, roster_line
-from potluck.exchange.protocol.announcement import ANNOUNCEMENT_VERSION
+from potluck.exchange.protocol.signed import ANNOUNCEMENT_VERSION
 from potluck.exchange.wire.codec import VERSIONS
 from potluck.exchange.zenoh.session import Tls
 from potluck.files import available_cores, seen_accelerator
