@@ -32,6 +32,7 @@ from potluck.node.learning.batch import pack
 from potluck.node.learning.group import SINGLE_PROCESS, process_group
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.workers import DistributedEngine, generate_together
+from potluck.node.storage import checkpoint
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.rollout.base import GreedySampler, RandomSampler, RolloutRequest
 from potluck.rollout.options import HFOptions
@@ -73,9 +74,12 @@ class Case:
 
 LOUD = tiny.f_tis(filter=False)
 MILD = tiny.f_tis(untrusted_exponent=0.1)
+BAD_LOGP = Case(LOUD, poison="log-probability", budget=1)
+BAD_GRADIENT = Case(LOUD, poison="gradient", budget=1)
 CASES = {
-    **{name: Case(ObjectiveConfig(**METHODS[name].fields)) for name in METHODS},
-    "a row a piece": Case(budget=1),
+    "f-tis": Case(),
+    "lws": Case(ObjectiveConfig(**METHODS["lws"].fields)),
+    "a row a piece, clipped": Case(budget=1, lr=1.0, clip=0.01),
     "one process without rows": Case(budget=10_000),
     "an odd number of pieces": Case(budget=45),
     "rows silenced in one process and not in the other": Case(
@@ -85,45 +89,33 @@ CASES = {
     "three updates": Case(
         tiny.f_tis(updates_per_round=3, divergence_limit=3.0), budget=30, lr=0.05, spread=0.5
     ),
-    "clipped": Case(budget=1, lr=1.0, clip=0.01),
-    "tied": Case(tied=True),
-    "dapo": Case(tiny.f_tis(loss_type="dapo")),
     "dr_grpo": Case(tiny.f_tis(loss_type="dr_grpo")),
-    "kl": Case(tiny.f_tis(beta=0.01, loss_type="dapo"), reference=True),
-    "kl, a row a piece": Case(tiny.f_tis(beta=0.5), reference=True, budget=1),
     "kl, one process without rows": Case(
-        tiny.f_tis(beta=0.5, updates_per_round=2), reference=True, budget=10_000
+        tiny.f_tis(beta=0.5, updates_per_round=2, loss_type="dapo"), reference=True, budget=10_000
     ),
     "kl of an adapter": Case(
-        tiny.f_tis(beta=0.5, updates_per_round=2), reference=True, lora=True, lr=0.1
+        tiny.f_tis(beta=0.5, updates_per_round=2), reference=True, lora=True, lr=0.1, budget=10
     ),
-    "adapter": Case(lora=True, lr=0.1, objective=tiny.f_tis(updates_per_round=2)),
-    "checkpointing": Case(checkpointing=True, tied=True),
     "a chunk at a time": Case(chunk=True, tied=True, checkpointing=True),
     "bfloat16": Case(dtype=torch.bfloat16),
     "bfloat16 adapter": Case(dtype=torch.bfloat16, lora=True),
     "dropout": Case(dropout=0.3, budget=10_000),
-    "bad log-probability": Case(LOUD, poison="log-probability", budget=10),
-    "bad log-probability, no row left": Case(LOUD, poison="log-probability", budget=1),
-    "bad log-probability in the second": Case(
-        LOUD, poison="log-probability", budget=1, poisoned_row=(2, 1)
-    ),
-    "bad gradient": Case(LOUD, poison="gradient", budget=1),
-    "not trusted": Case(MILD, untrusted=True),
+    "bad log-probability": BAD_LOGP,
+    "bad log-probability in the second": replace(BAD_LOGP, poisoned_row=(2, 1)),
+    "bad gradient": BAD_GRADIENT,
     "not trusted, one process without rows": Case(MILD, untrusted=True, budget=10_000),
     "not trusted, two updates": Case(
         tiny.f_tis(untrusted_exponent=0.1, updates_per_round=2), untrusted=True, lr=0.05
     ),
-    "not trusted, bad gradient": Case(
-        MILD,
+    "not trusted, bad gradient": replace(
+        BAD_GRADIENT,
+        objective=MILD,
         untrusted=True,
-        poison="gradient",
-        budget=1,
         poisoned_author="east",
         poisoned_row=(0, 2),
     ),
-    "own bad log-probability": Case(LOUD, poison="log-probability", poisoned_author="north"),
-    "own bad gradient": Case(LOUD, poison="gradient", poisoned_author="north"),
+    "own bad log-probability": replace(BAD_LOGP, poisoned_author="north"),
+    "own bad gradient": replace(BAD_GRADIENT, poisoned_author="north"),
 }
 
 
@@ -363,9 +355,10 @@ def main(folder):
 
 def _session(folder):
     models, found = folder / "models", {}
-    found["run"] = outcome_of(recipe(models), folder / "two")
+    found["cut"] = outcome_of(recipe(models), folder / "two", display=PressesCtrlC())
+    found["saved"] = checkpoint.rounds_saved(folder / "two" / "adapter")
+    found["run"] = outcome_of(recipe(models), folder / "two", resume=True)
     found["resumed"] = outcome_of(recipe(models), folder / "one", resume=True)
-    found["cut"] = outcome_of(recipe(models), folder / "cut", display=PressesCtrlC())
     eight_bit = "node.full.optimizer=adamw-8bit"
     found["refused"] = outcome_of(recipe(models, eight_bit), folder / "refused")
     # The leader has the model, the other one what is left of it.

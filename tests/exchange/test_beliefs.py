@@ -11,7 +11,6 @@ from nouns import terms
 from potluck.exchange import Key, WireError
 from potluck.exchange.keys.keys import STRANGERS, KnownKeys, verify
 from potluck.exchange.protocol import beliefs as module
-from potluck.exchange.protocol.announcement import Offer, encode_announcement, encode_answer
 from potluck.exchange.protocol.beliefs import (
     ANSWER_BYTES,
     ASKED_AT_ONCE,
@@ -26,6 +25,7 @@ from potluck.exchange.protocol.beliefs import (
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.peers import Peers
 from potluck.exchange.protocol.rules import InStep
+from potluck.exchange.protocol.signed import Offer, encode_announcement, encode_answer
 
 KEYS = {name: Key.new() for name in ("east", "north", "south", "eve")}
 NOW, THEN, LATER = b"now".ljust(16), b"then".ljust(16), b"later".ljust(16)

@@ -7,11 +7,11 @@ import pytest
 from nouns import completion
 from potluck.exchange import WireError
 from potluck.exchange.base import Delivery
-from potluck.exchange.protocol.announcement import Announcement, Offer
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.mailbox import AT_THE_DOOR, MOST_NEWS
 from potluck.exchange.protocol.peers import HEARD_S, Peers
 from potluck.exchange.protocol.rules import InStep
+from potluck.exchange.protocol.signed import Announcement, Offer
 
 KEPT_ROUNDS, MAX_STALENESS = 4, 1
 CLOCK = itertools.count(1.0)

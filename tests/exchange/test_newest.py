@@ -8,10 +8,10 @@ from exchange.test_mailbox import announcement, offer, texts
 from nouns import completion
 from potluck.exchange import WireError
 from potluck.exchange.base import Delivery
-from potluck.exchange.protocol.announcement import MAX_OFFERS, Announcement
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.peers import Peers
 from potluck.exchange.protocol.rules import Newest
+from potluck.exchange.protocol.signed import MAX_OFFERS, Announcement
 
 STALENESS = 1
 ALL = ("east", "south", "west")

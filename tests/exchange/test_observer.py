@@ -9,9 +9,9 @@ import pytest
 
 from potluck.exchange import Key
 from potluck.exchange.keys.certificates import write_certificates
-from potluck.exchange.protocol import signed
-from potluck.exchange.protocol.announcement import Offer, encode_announcement
-from potluck.exchange.protocol.signed import QUIET_S, VERIFIED_PER_S, WRONG_PER_S, encode_status
+from potluck.exchange.protocol import believed
+from potluck.exchange.protocol.believed import QUIET_S, VERIFIED_PER_S, WRONG_PER_S
+from potluck.exchange.protocol.signed import Offer, encode_announcement, encode_status
 from potluck.exchange.zenoh import exchange, observer
 from potluck.exchange.zenoh.observer import LOOKED_AT, Sightings, observe
 from potluck.exchange.zenoh.session import Endpoints, Tls, open_router, open_session
@@ -158,7 +158,7 @@ def test_a_flood_costs_a_bounded_number_of_verifications(seen, monkeypatch):
     def verify(*_):
         looked.append(1)
 
-    monkeypatch.setattr(signed, "verify", verify)
+    monkeypatch.setattr(believed, "verify", verify)
     for at in range(2 * VERIFIED_PER_S + 50):
         seen.hear(f"x{at}", [said(f"x{at}", OTHER)], 1.0)
     assert len(looked) == 2 * VERIFIED_PER_S

@@ -9,7 +9,7 @@ import zenoh
 from nouns import collect, completion
 from potluck.exchange import Key, encode
 from potluck.exchange.keys.keys import BATCH
-from potluck.exchange.protocol.announcement import encode_answer, offer_of
+from potluck.exchange.protocol.signed import encode_answer, offer_of
 from potluck.exchange.zenoh import exchange
 from town import LONG_S, has_batch, live, peer, refusals, town, until
 

@@ -14,15 +14,9 @@ from fuzz import damaged
 from nouns import collect, terms
 from potluck.exchange import Key, MemoryHub, WireError
 from potluck.exchange.keys.keys import verify
-from potluck.exchange.protocol import signed as signed_module
-from potluck.exchange.protocol.signed import (
-    QUIET_S,
-    STATUS,
-    STATUS_LINES,
-    VERIFIED_PER_S,
-    Believed,
-    encode_status,
-)
+from potluck.exchange.protocol import believed
+from potluck.exchange.protocol.believed import QUIET_S, VERIFIED_PER_S, Believed
+from potluck.exchange.protocol.signed import STATUS, STATUS_LINES, encode_status
 from potluck.exchange.zenoh import exchange
 from potluck.reports.status import LINE_BYTES, MOST_AUTHORS, AuthorStatus, StatusLine
 from town import peer, town, until
@@ -219,7 +213,7 @@ def test_where_nobody_confirms_a_session_an_older_one_is_believed_after_silence_
 
 def test_a_second_has_so_many_verifications_and_no_more(lines, monkeypatch):
     looked = []
-    monkeypatch.setattr(signed_module, "verify", lambda *_: looked.append(1))
+    monkeypatch.setattr(believed, "verify", lambda *_: looked.append(1))
     flood = [said(time_s=1.0 + at) for at in range(VERIFIED_PER_S + 50)]
     for at, each in enumerate(flood):
         hear(lines, each, now_s=5.0 + at / 1000)

@@ -11,8 +11,8 @@ import zenoh
 from nouns import collect, completion, prompt_digest
 from potluck.exchange import ExchangeError, Key, Limits, batches_of, decode, encode
 from potluck.exchange.keys.keys import BATCH, verify
-from potluck.exchange.protocol.announcement import Offer, offer_of
 from potluck.exchange.protocol.outbox import Outbox
+from potluck.exchange.protocol.signed import Offer, offer_of
 from potluck.exchange.zenoh.exchange import QUERIES, SERVERS
 from town import LONG_S, has_batch, live, open_sessions, peer, refusals, town, until
 

@@ -1,4 +1,4 @@
-"""The script behind the tables of docs/trust.md goes on running as the package changes."""
+"""The script behind the tables of ours10_trust goes on running as the package changes."""
 
 import json
 

@@ -23,10 +23,10 @@ from potluck.files import derived_seed
 from potluck.launch import rounds as launch_module
 from potluck.launch.in_process import run
 from potluck.model import ModelError
+from potluck.node.loop import Node
 from potluck.node.participant import Participant
 from potluck.node.storage import checkpoint
 from potluck.node.storage.resume import prepare_resume
-from potluck.node.writer import Writer
 from potluck.rollout.hf import HFEngine
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.types import NonFiniteError, RunFolderError
@@ -171,9 +171,9 @@ def test_after_a_crash_rounds_on_disk_are_not_written_again_and_the_end_is_the_s
     recipe, crashed, whole_outcome, tmp_path, monkeypatch
 ):
     folder, written, display = crashed(tmp_path), [], Hears()
-    write = Writer.write
+    write = Node.write
     hear = lambda self, round, *more: written.append(round) or write(self, round, *more)  # noqa: E731
-    monkeypatch.setattr(Writer, "write", hear)
+    monkeypatch.setattr(Node, "write", hear)
     run(recipe(), folder, resume=True, display=display)
     assert display.said[0] == "going on after 2 rounds"
     assert written == [3, 3]
@@ -596,8 +596,7 @@ def test_a_resume_says_if_the_bits_cannot_be_the_same(recipe, whole, tmp_path):
 def test_every_round_node_and_purpose_has_a_seed_of_its_own(recipe, tmp_path, monkeypatch):
     seeds = []
     hear = lambda purpose: seeds.append(derived_seed(purpose)) or seeds[-1]  # noqa: E731
-    for module in ("participant", "writer"):
-        monkeypatch.setattr(f"potluck.node.{module}.derived_seed", hear)
+    monkeypatch.setattr("potluck.node.participant.derived_seed", hear)
     run(recipe(), tmp_path / "run")
     assert len(set(seeds)) == len(seeds) == 4 * 2 * 2
 

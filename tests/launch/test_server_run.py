@@ -178,7 +178,7 @@ def test_every_key_of_the_table_reaches_the_engine(recipe, server, tmp_path):
         nodes = make_nodes(
             config, here, task, learners, exchanges, lambda *_: None, sends_text=False
         )
-        engines = {node.name: node.writer.engine for node in nodes}
+        engines = {node.name: node.engine for node in nodes}
         assert isinstance(engines["large"], HFEngine)
         engine = engines["small"]
         assert isinstance(engine, ServerEngine)

@@ -208,11 +208,6 @@ def test_a_token_that_one_policy_excludes_costs_a_finite_number(loss_of, apart, 
         assert gradient_BT.isfinite().all()
 
 
-def test_a_cap_that_is_not_positive_is_refused():
-    with pytest.raises(ValueError, match="weight_cap is 0"):
-        tis_loss(*tensors([([(-1.0, -1.0, -1.0)], 1.0)]), ObjectiveConfig(weight_cap=0))
-
-
 # Whole presets: the loss, and the filter before it or not.
 
 PRESETS = [(method.importance, method.filter) for method in METHODS.values()]

@@ -61,7 +61,7 @@ def replay_node(
 ) -> Iterator[ReplayRow]:
     """Replay the rounds on a node whose exchange has them; measuring changes nothing in it. Raise
     NonFiniteError if the method gives a number that is not finite."""
-    engine, learner = evaluation_engine(node.writer.engine, config), node.learner
+    engine, learner = evaluation_engine(node.engine, config), node.learner
     assert isinstance(learner, Learner)
     every, count = config.evaluation.every, config.evaluation.problems
     for round in rounds:
@@ -117,10 +117,10 @@ def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: in
     seed = derived_seed(f"{node.pace.agenda.seed}/{round}/{node.name}/on-policy/{take}")
     device, size = node.learner.policy.device, node.pace.agenda.group_size
     generator = torch.Generator(device).manual_seed(seed)
-    sampler = RandomSampler(generator, node.writer.config.sampling.drawing)
+    sampler = RandomSampler(generator, node.config.sampling.drawing)
     problems = [node.task.problem(id) for id in problem_ids]
     requests = [RolloutRequest(problem, size) for problem in problems]
-    written = node.writer.engine.generate(requests, sampler, author=node.name, progress=silent)
+    written = node.engine.generate(requests, sampler, author=node.name, progress=silent)
     replays, groups = node.replays(), []
     for problem in problems:
         readings = [node.read(c, replays=replays) for c in written if c.problem_id == problem.id]

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -33,14 +34,10 @@ from potluck.types import PotluckError
 LOOK_EVERY_S = 0.5
 KEEP_ALIVE_S = 5.0
 MOST_RUNS = 32
-"""Runs that are kept in memory; of more the one that was asked for longest ago goes, unless a page
-shows it."""
+"""Runs that are kept in memory; of more the one that was asked for longest ago goes."""
 HOST, PORT = "127.0.0.1", 8420
 NEARBY_PORTS = 20
-SEND_BUFFER_BYTES = 1 << 18
-"""Memory of the system for each reader that does not read."""
 MOST_CONNECTIONS = 600
-MOST_STREAMS = 256
 
 
 class RunChannel:
@@ -49,7 +46,6 @@ class RunChannel:
 
     def __init__(self, feed: RunFeed) -> None:
         self.feed = feed
-        self.streams = 0
         self._lock = threading.Lock()
         self._step, self._looked_s = 0, float("-inf")
         self._messages: dict[int, tuple[bytes, bool]] = {}
@@ -83,9 +79,8 @@ class Server(Starlette):
     """The page and its data as an ASGI app; streams end after a last message if ``is_ending``."""
 
     def __init__(self, feed: Feed, is_ending: Callable[[], bool] = lambda: False) -> None:
-        self._feed, self._is_ending = feed, is_ending
-        self._lock = threading.Lock()
-        self._channels = dict[str, RunChannel]()  # the one that was asked for last is the last
+        self._is_ending = is_ending
+        self._channel = lru_cache(MOST_RUNS)(lambda run: RunChannel(feed.run(run)))
         answers = {
             "/": self._page,
             "/api/start": lambda ask: _json(feed.start()),
@@ -112,15 +107,6 @@ class Server(Starlette):
         policy = {"content-security-policy": page.policy}
         return Response(page.html, media_type="text/html", headers=policy)
 
-    def _channel(self, run: str) -> RunChannel:
-        with self._lock:
-            found = self._channels.pop(run, None)
-            idle = [name for name, each in self._channels.items() if not each.streams]
-            for name in idle[: max(0, len(self._channels) + 1 - MOST_RUNS)]:
-                del self._channels[name]
-            self._channels[run] = found or RunChannel(self._feed.run(run))
-            return self._channels[run]
-
     def _looked(self, request: Request) -> RunChannel:
         channel = self._channel(_given(request, "run"))
         channel.look()
@@ -131,19 +117,8 @@ class Server(Starlette):
         return Response(whole, media_type="application/json")
 
     def _events(self, request: Request) -> Response:
-        if sum(channel.streams for channel in [*self._channels.values()]) >= MOST_STREAMS:
-            return error(503, f"{MOST_STREAMS} pages are open here; close one")
-        changes = self._counted(self._looked(request))
+        changes = self._changes(self._looked(request))
         return StreamingResponse(changes, media_type="text/event-stream")
-
-    async def _counted(self, channel: RunChannel) -> AsyncIterator[bytes]:
-        """Yield the changes, and count the stream while it is open."""
-        channel.streams += 1
-        try:
-            async for part in self._changes(channel):
-                yield part
-        finally:
-            channel.streams -= 1
 
     async def _changes(self, channel: RunChannel) -> AsyncIterator[bytes]:
         """Yield the whole run, then its changes until it is over or the server ends."""
@@ -232,9 +207,7 @@ def _listen(host: str, port: int) -> socket.socket:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, *_, place = found[0]
     both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-    made = socket.create_server(place[:2], family=family, backlog=128, dualstack_ipv6=both)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-    return made
+    return socket.create_server(place[:2], family=family, backlog=128, dualstack_ipv6=both)
 
 
 def shown_address(host: str, port: int, token: str) -> str:
@@ -263,13 +236,6 @@ def serve(
         os.nice(10)
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
-    def drop(client: tuple[str, int] | None) -> None:
-        # To close a connection would wait until all was taken.
-        for each in list(running.server_state.connections):
-            transport = getattr(each, "transport", None)
-            if transport and getattr(each, "client", None) == client:
-                transport.abort()
-
     def end_with_stdin() -> None:
         with suppress(OSError, ValueError):  # the process that started this one is gone
             while os.read(sys.stdin.fileno(), 4096):
@@ -279,7 +245,7 @@ def serve(
     app = Server(feed, lambda: running.should_exit)
     running = uvicorn.Server(
         uvicorn.Config(
-            Guard(app, host=host, port=port, token=token, drop=drop),
+            Guard(app, host=host, port=port, token=token),
             http="h11",
             ws="none",
             lifespan="off",
