@@ -80,9 +80,9 @@ def sampled_reward(node):
     """Return the mean reward of completions of problems that are the same in each arm."""
     problems = [node.task.problem(id) for id in node.task.ids("validation")[:ASKED]]
     policy = node.learner.policy
-    completions = node.writer.engine.generate(
+    completions = node.engine.generate(
         [RolloutRequest(problem, SAMPLES) for problem in problems],
-        RandomSampler(torch.Generator().manual_seed(0), node.writer.config.sampling.drawing),
+        RandomSampler(torch.Generator().manual_seed(0), node.config.sampling.drawing),
         author=node.name,
         progress=lambda done, total: None,
     )

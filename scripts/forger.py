@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
@@ -227,8 +227,9 @@ def run(setting: str, attack: str, seed: int) -> dict[str, Any]:
         nodes = nodes_in(folder, config)
         honest = nodes["honest"]
         if together:
-            policy = nodes["forger"].learner.policy
-            nodes["forger"].writer.engine = Forger(policy, ATTACKS.get(attack), random.Random(seed))
+            forger = nodes["forger"]
+            engine = Forger(forger.learner.policy, ATTACKS.get(attack), random.Random(seed))
+            nodes["forger"] = replace(forger, engine=engine)
         sampled = []
         for round in range(ROUNDS):
             sent = {name: node.send(node.open(round)) for name, node in nodes.items()}
@@ -249,7 +250,7 @@ def _silent(*_: object) -> None: ...
 
 
 def _accuracy(node: Node, config: RunConfig) -> float:
-    policy, engine = node.learner.policy, evaluation_engine(node.writer.engine, config)
+    policy, engine = node.learner.policy, evaluation_engine(node.engine, config)
     count = config.evaluation.problems
     found = evaluate(policy, engine, node.task, "validation", count=count, progress=_silent)
     assert found

@@ -1,7 +1,7 @@
 """Types that many options share, and the error of an option that is wrong."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Annotated
 
@@ -18,6 +18,12 @@ fields = cache(structs.fields)
 
 class ConfigError(PotluckError, ValueError):
     """A configuration that cannot run; the message names the key and the way out."""
+
+
+def refuse(wrong: Mapping[str, object]) -> None:
+    """Raise ConfigError with the first message of ``wrong`` whose condition holds."""
+    if why := next((why for why, is_so in wrong.items() if is_so), None):
+        raise ConfigError(why)
 
 
 def hint(key: str, names: Iterable[str]) -> str:

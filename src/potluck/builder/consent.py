@@ -30,8 +30,7 @@ class Secret(NamedTuple):
 
     @property
     def host(self) -> str:
-        # Letters of other alphabets look like those of a host that one knows.
-        return urlsplit(self.url).netloc.encode("ascii", "backslashreplace").decode()
+        return urlsplit(self.url).netloc
 
     @property
     def pair(self) -> str:

@@ -256,13 +256,6 @@ def test_wandb_is_told_the_recipe_the_group_and_how_it_ended(whole, cut, recipe)
             assert axes["*"] == "round"
 
 
-def test_no_screen_and_no_repository_goes_to_wandb(whole):
-    records = [record for file in wandb_files(whole, "small") for record in wandb_records(file)]
-    kinds = {record.WhichOneof("record_type") for record in records}
-    assert not kinds & {"output", "output_raw"}
-    assert not any(record.run.git.remote_url for record in records)
-
-
 def test_the_recipe_is_in_tensorboard_and_trackio_too(whole, recipe):
     from trackio.sqlite_storage import SQLiteStorage
 

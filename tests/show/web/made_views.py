@@ -35,13 +35,10 @@ DIGITS = "digits-size"
 SCRIPT = "<script>document.title='ran'</script> 3+4=7"
 
 
-def made_run(
-    nodes: Sequence[str] = ("large", "small", "wide"), rounds: int = 60, run: str = ""
-) -> RunView:
+def made_run(nodes: Sequence[str] = ("large", "small", "wide"), rounds: int = 60) -> RunView:
     """Make a run whose nodes learn at different speeds, each with every field measured."""
     return RunView(
         name="digits-size",
-        run=run,
         now_s=NOW_S,
         rounds=rounds,
         recipe=RecipeView(
@@ -171,8 +168,8 @@ def made_events(nodes: Sequence[str], rounds: int) -> list[EventView]:
     me, other = nodes[0], nodes[-1]
     told = [
         (0, "joined", f"{other} joined"),
-        (3, "late", f"12 completions of round 2 by {other} came late; 12 were learned from"),
-        (7, "missing", f"nothing came from {other} in time"),
+        (3, "overdue", f"{other} was not in time in round 3"),
+        (7, "left", f"{other} left"),
         (9, "refused", f"2 messages under the name {other}: signature is wrong"),
         (10, "checkpoint", "checkpoints/000010"),
         (20, "quarantined", f"{other} sent 3 messages that cannot be read"),
@@ -261,7 +258,7 @@ def made_pair_view(learner: str, author: str, rounds: int = 60) -> PairView:
     columns["worth"] = [
         0.5 + 0.2 * dice.gauss(0, 1) if at % 10 == 0 else None for at in range(rounds)
     ]
-    return PairView(learner=learner, author=author, columns=columns, habit=HABIT)
+    return PairView(learner=learner, author=author, columns=columns)
 
 
 def made_start() -> StartView:
@@ -284,7 +281,7 @@ def made_start() -> StartView:
 def made_kept(extra: str = "") -> Kept:
     runs = {
         name: KeptRun(
-            view=msgspec.structs.replace(made_run(("large", "small"), 50, name), is_over=True),
+            view=msgspec.structs.replace(made_run(("large", "small"), 50), is_over=True),
             pairs=[made_pair_view("large", "small", 50)],
             texts=[made_texts("large", extra=extra), made_texts("small")],
         )

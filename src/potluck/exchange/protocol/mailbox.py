@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from potluck.exchange.base import Delivery, Received, WireError
-from potluck.exchange.protocol.announcement import Announcement, Offer
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.peers import Peer, Peers
+from potluck.exchange.protocol.signed import Announcement, Offer
 from potluck.reports.events import PeerNews, Told
 
 AT_THE_DOOR = 1000
@@ -32,8 +32,6 @@ class Mailbox(ABC):
     fetch_queue: FetchQueue
     partners: Partners
     size_limit_bytes: int
-    received_bytes: int = field(default=0, init=False)
-    """Bytes of all answers since the last ``take_received_bytes``."""
     _latest: int = field(default=0, init=False)
     _here: dict[tuple[int, str], Delivery] = field(default_factory=dict, init=False)
     _news: deque[Told] = field(default_factory=lambda: deque(maxlen=MOST_NEWS), init=False)
@@ -173,10 +171,6 @@ class Mailbox(ABC):
         news = list(self._news)
         self._news.clear()
         return news
-
-    def take_received_bytes(self) -> int:
-        size_bytes, self.received_bytes = self.received_bytes, 0
-        return size_bytes
 
     def absent(self) -> set[str]:
         """Return the members that are not connected, or whose newest batch is still to come."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from potluck.exchange.base import Reason
 from potluck.exchange.keys.keys import STRANGERS
-from potluck.exchange.protocol.announcement import MAX_OFFERS, Announcement
+from potluck.exchange.protocol.signed import MAX_OFFERS, Announcement
 from potluck.reports.status import PeerLine
 
 MOST_FAULTS = 3

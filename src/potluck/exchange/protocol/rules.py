@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from potluck.exchange.base import Received
-from potluck.exchange.protocol.announcement import Announcement
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.mailbox import Mailbox, Partners
 from potluck.exchange.protocol.peers import Peers
+from potluck.exchange.protocol.signed import Announcement
 from potluck.reports.events import PeerNews
 
 

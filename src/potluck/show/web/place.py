@@ -5,20 +5,17 @@ never joined to a path, so no id leads out of it.
 """
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from potluck.reports import EvaluationReport, RoundReport, mean
-from potluck.reports.runs import EVALUATION, METRICS, STATUS, RunReadError, read_recipe, read_status
+from potluck.reports.runs import EVALUATION, METRICS, RunReadError, read_recipe, read_status
 from potluck.reports.tail import newest
 from potluck.show.web.feed import ExperimentFeed, NotHereError, RunFeed, experiment_feeds
 from potluck.show.web.folder import WatchedRun, run_changed_s
 from potluck.show.web.states import MOST_NODES, Here, facts_of, node_views
-from potluck.show.web.views import NodeView, RunEntry, StartView, State
+from potluck.show.web.views import RunEntry, StartView, State
 from potluck.types import NODE_NAME, RunFolderError
 
 DEEPEST = 4
@@ -72,7 +69,7 @@ class Place:
 
     def run(self, run: str) -> RunFeed:
         if path := self._find().runs.get(run):
-            return self._begun or WatchedRun(path, run)
+            return self._begun or WatchedRun(path)
         raise NotHereError(
             f"there is no run {run[:80]!r} here; the start page lists those that are"
         )
@@ -126,13 +123,6 @@ def _is_run(folder: Path) -> bool:
 
 
 def _entry(folder: Path, run: str, changed_s: float) -> RunEntry:
-    # A status is old a second later, so its run's line is not kept.
-    read = _read.__wrapped__ if any(folder.glob(f"*/{STATUS}")) else _read
-    return read(folder, run, changed_s)
-
-
-@lru_cache(MOST_RUNS)
-def _read(folder: Path, run: str, changed_s: float) -> RunEntry:
     """Read a run's line of the start page from the ends of its files."""
     try:
         recipe = read_recipe(folder)
@@ -153,24 +143,17 @@ def _read(folder: Path, run: str, changed_s: float) -> RunEntry:
         known = [report.validation for report in graded if report.validation is not None]
         accuracy[each.name] = known[-1] if known else None
     nodes = node_views(here, facts_of(recipe, time.time()))
-    entry = RunEntry(
+    ours = [node for node in nodes if node.name in here]
+    states = {node.state for node in ours} or {"unknown"}
+    heard_s = (node.heard_s for node in ours if node.heard_s is not None)
+    return RunEntry(
         run=run,
         name=recipe.name,
         rounds=recipe.end,
+        done=max((node.round for node in ours), default=0),
         nodes=[node.name for node in nodes],
+        state=next(each for each in WORST if each in states),
         reward=reward,
         accuracy=accuracy,
-        changed_s=changed_s if here else None,
-    )
-    return entry_of(entry, [node for node in nodes if node.name in here], WORST)
-
-
-def entry_of(entry: RunEntry, nodes: Collection[NodeView], order: Sequence[State]) -> RunEntry:
-    """Add to an entry how far its nodes are; its state is the first of ``order`` that one has."""
-    states = {node.state for node in nodes} or {"unknown"}
-    return replace(
-        entry,
-        done=max((node.round for node in nodes), default=0),
-        state=next(each for each in order if each in states),
-        changed_s=max((n.heard_s for n in nodes if n.heard_s is not None), default=entry.changed_s),
+        changed_s=max(heard_s, default=changed_s if here else None),
     )

@@ -101,13 +101,12 @@ def _here(name: str, its: Here, heard: Mapping[str, PeerLine], facts: Facts) -> 
         state, why = ("ended", "") if is_over else ("unknown", "it has no status.json")
     else:
         state, why = _state(own.phase, done, own.time_s, SILENT_S, heard, facts)
-    view = view_of(name, own, state, why, facts.models.get(name, ""))
+    view = _view(name, own, state, why, heard, facts)
     # Until it has met the others, a node knows no peers.
     gathers = view.phase == "wait" and not done and its.status and not its.status.peers
     return structs.replace(
         view,
         begins_s=its.began_s + facts.gather_s if gathers and its.began_s else None,
-        refused=_refused(heard),
         heard_s=own.time_s if own else None,
         round=done,
     )
@@ -148,8 +147,8 @@ def _elsewhere(
         known = "unknown key"
     elif name in facts.observed and heard_s is None:
         known = "unsigned"
-    view = view_of(name, told, state, why, facts.models.get(name, ""))
-    return structs.replace(view, refused=_refused(heard), known=known, heard_s=heard_s, round=done)
+    view = _view(name, told, state, why, heard, facts)
+    return structs.replace(view, known=known, heard_s=heard_s, round=done)
 
 
 def _state(
@@ -181,25 +180,26 @@ def _quarantined_by(heard: Mapping[str, PeerLine], facts: Facts) -> list[str]:
     return [by for by, line in heard.items() if line.quarantined_until_s > facts.now_s]
 
 
-def view_of(
-    name: str, told: StatusLine | None, state: State, why: str, model: str = ""
+def _view(
+    name: str,
+    told: StatusLine | None,
+    state: State,
+    why: str,
+    heard: Mapping[str, PeerLine],
+    facts: Facts,
 ) -> NodeView:
-    """Return what a node tells of itself; ``model``: its model where it tells none."""
-    numbers = ["version", "tokens_per_s", "sent_bytes", "received_bytes"]
+    """Return what a node tells of itself, and what others refused of it."""
+    numbers = ["parameters", "version", "tokens_per_s", "sent_bytes", "received_bytes"]
     if state in ("training", "recovering", "quarantined"):
         numbers += ["phase", "done", "total"]
+    refused = Counter[str]()
+    for line in heard.values():
+        refused.update(line.refused)
     return NodeView(
         name=name,
-        model=(told.model if told else "") or model,
-        parameters=(told.parameters or None) if told else None,
+        model=(told.model if told else "") or facts.models.get(name, ""),
         state=state,
         why=why,
+        refused=dict(refused),
         **({each: getattr(told, each) for each in numbers} if told else {}),
     )
-
-
-def _refused(heard: Mapping[str, PeerLine]) -> dict[str, int]:
-    counts = Counter[str]()
-    for line in heard.values():
-        counts.update({reason[:64]: n for reason, n in list(line.refused.items())[:16]})
-    return dict(counts)
