@@ -53,7 +53,6 @@ class DistributedEngine:
         """None: no server writes."""
 
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "DistributedEngine":
-        """Return the same engine with other limits: for an evaluation."""
         settings = replace(
             self.settings, max_new_tokens=max_new_tokens, max_total_tokens=max_total_tokens
         )
