@@ -1,15 +1,13 @@
 """Chat templates of strangers: each prompt as transformers makes it, or a line that says why."""
 
 import copy
-import os
-import signal
-from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
 import tiny
 from potluck import template
-from potluck.confined import Confined
+from potluck.confined import Confined, NotReady
 from potluck.model import ModelError
 from potluck.model.prompt import prompt_ids
 from potluck.types import Problem
@@ -95,38 +93,8 @@ def test_of_several_templates_one_must_be_the_default():
         prompt_ids(chatty({"tools": "{{ messages[-1].content }}"}), PROBLEM)
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_a_process_that_ends_as_it_is_asked_is_replaced_once(monkeypatch, times):
-    ask, broken = Confined.ask, [BrokenPipeError] * times
-
-    def breaks(worker, text, limit_s):
-        if text and broken:
-            raise broken.pop()
-        return ask(worker, text, limit_s)
-
-    made = chatty("{{ messages[-1].content }}")
-    before = prompt_ids(made, PROBLEM).tolist()
-    monkeypatch.setattr(Confined, "ask", breaks)
-    if times == 1:
-        assert prompt_ids(made, PROBLEM).tolist() == before
-    else:
-        with pytest.raises(ModelError, match="'a/model' makes no prompt: "):
-            prompt_ids(made, Problem("p", "1+2=", "3"))
-    assert broken == []
-
-
-def test_a_process_that_was_killed_costs_no_prompt():
-    made = chatty("{{ messages[-1].content }}")
-    before = prompt_ids(made, PROBLEM)
-    worker = template._worker(os.getpid())
-    os.kill(worker.process.pid, signal.SIGKILL)
-    worker.process.wait()
-    assert prompt_ids(made, PROBLEM).tolist() == before.tolist()
-    assert template._worker(os.getpid()) is not worker
-
-
-def test_a_worker_that_could_not_start_is_told_and_not_asked(monkeypatch):
-    broken = SimpleNamespace(state="OSError: no space left", ask=lambda *_: '"a prompt"')
-    monkeypatch.setattr(template, "_worker", lambda process: broken)
+def test_a_worker_that_could_not_start_is_told(monkeypatch):
+    monkeypatch.setattr(template, "_worker", lambda process: Confined("no_module", 1.0, 2**30))
+    monkeypatch.setattr(Confined, "ask", mock.Mock(side_effect=NotReady("OSError: no space left")))
     with pytest.raises(template.TemplateFailed, match="no space left"):
         template.render("{{ messages }}", [], {})

@@ -13,7 +13,7 @@ from potluck.exchange.folder import exchange
 from potluck.exchange.folder.exchange import Card, FolderExchange
 from potluck.exchange.folder.store import Store
 from potluck.exchange.keys.keys import BATCH, without_signature
-from potluck.exchange.protocol.announcement import offer_of
+from potluck.exchange.protocol.signed import offer_of
 from potluck.reports.status import StatusLine
 from town import LONG_S, has_batch, live, peer, town, until
 

@@ -16,7 +16,7 @@ import zenoh
 
 import potluck
 from potluck.exchange.base import ExchangeError
-from potluck.exchange.keys.certificates import RELAYS, access_control, write_certificates
+from potluck.exchange.keys.certificates import write_certificates
 from potluck.exchange.zenoh.session import (
     Endpoints,
     Tls,
@@ -174,22 +174,6 @@ def test_a_session_is_set_up_as_it_was_measured(folder):
         assert {key: json.loads(config.get_json(key)) for key in settings} == settings
 
 
-def test_access_control_lets_a_node_write_under_its_own_name_and_a_relay_under_all():
-    control = access_control(("north", "south"), "demo")
-    assert control["default_permission"] == "deny"
-    policies = {p["subjects"][0]: p["rules"] for p in control["policies"]}
-    assert set(policies) == {"north", "south", *RELAYS}
-    rules = {rule["id"]: rule for rule in control["rules"]}
-    written = {
-        name: [rules[id]["key_exprs"] for id in ids if "put" in rules[id]["messages"]
-               and "ingress" in rules[id]["flows"]]
-        for name, ids in policies.items()
-    }  # fmt: skip
-    alone = [f"demo/{kind}/north" for kind in ("live", "ann", "status")]
-    assert written["north"] == [[*alone, "demo/q/north/**"]]
-    assert written["relay"] == [["demo/**"]]
-
-
 @contextmanager
 def hearing(session, pattern):
     """A queue of the keys that are put, or come alive, under ``pattern``."""
@@ -223,20 +207,6 @@ def until(heard, key, again=lambda: None):
         except queue.Empty:
             continue
     return keys
-
-
-@pytest.mark.parametrize("protocol", ["tcp", "tls"])
-def test_peers_meet_with_and_without_certificates(protocol, folder):
-    one, two = (f"{protocol}/127.0.0.1:{free_port()}" for _ in "ab")
-    shown = {n: tls(folder, n) if protocol == "tls" else None for n in ("north", "south")}
-    with (
-        open_session(Endpoints((one,), (two,), shown["north"]), run="r") as north,
-        hearing(north, "r/**") as heard,
-        open_session(Endpoints((two,), (one,), shown["south"]), run="r") as south,
-        south.liveliness().declare_token("r/live/south"),
-    ):
-        until(heard, "r/live/south")
-        until(heard, "r/ann/south", lambda: south.put("r/ann/south", b"x"))
 
 
 def test_a_client_waits_for_its_relay_and_can_be_told_to_stop(caplog, monkeypatch):

@@ -22,12 +22,7 @@ from potluck.builder.task import make_task
 from potluck.config import LOCAL_SWARM
 from potluck.exchange import Key, encode
 from potluck.exchange.keys.keys import BATCH
-from potluck.exchange.protocol.announcement import (
-    Offer,
-    encode_announcement,
-    encode_answer,
-    offer_of,
-)
+from potluck.exchange.protocol.signed import Offer, encode_announcement, encode_answer, offer_of
 from potluck.exchange.zenoh.session import Endpoints, open_session
 from potluck.model import LanguageModel
 

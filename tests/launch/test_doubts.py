@@ -99,10 +99,6 @@ def test_what_the_line_says_to_do_helps(tiny_models, tmp_path, forger, choice):
     assert doubted_in_a_run(tiny_models, tmp_path / "run", choice) == []
 
 
-def test_honest_nodes_are_not_doubted(tiny_models, tmp_path):
-    assert doubted_in_a_run(tiny_models, tmp_path / "run") == []
-
-
 def test_show_says_it_once_with_its_first_round(tmp_path):
     forged = {"large": source(tokens=500, log_ratio_mean=20.0, capped_share=0.2)}
     rounds = [metrics(0), *(metrics(at, sources=forged) for at in (1, 2))]

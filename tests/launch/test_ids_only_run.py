@@ -103,12 +103,6 @@ def test_nothing_that_is_learned_depends_on_them(recipe, silent, tmp_path, monke
             assert without["rows_trained"] > 0
 
 
-def test_after_a_crash_it_goes_on_to_the_same_end(recipe, silent, tmp_path):
-    crash(recipe(NOIS), tmp_path / "run")
-    run(recipe(NOIS), tmp_path / "run", resume=True)
-    assert same_weights(silent, tmp_path / "run")
-
-
 def test_a_node_that_needs_them_leaves_out_what_comes_without(recipe, tmp_path):
     crash(recipe(), tmp_path / "run")
     rewrite_rounds(tmp_path / "run", without_logp)

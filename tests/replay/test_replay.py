@@ -33,12 +33,10 @@ from potluck.replay.measure import (
 )
 from potluck.replay.plan import ReplayError, make_plan
 from potluck.replay.run import RecordedExchange, node_of, replay
-from potluck.replay.worth import Worth, authors_worth
 from potluck.types import NonFiniteError
 
 NAMES = ("large", "small")
 ROUNDS = 3
-ONLY_IN_A_REPLAY = {"worth", "worth_noise"}
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +106,7 @@ def test_with_the_runs_own_method_the_runs_weights_come_back_to_the_bit(recorded
         same = ("round", "filtered_share", "gradient_norm", "updates")
         assert {key: getattr(line, key) for key in same} == {key: was[key] for key in same}
         for author, source in was["sources"].items():
-            assert source == {**line.sources[author], **dict.fromkeys(ONLY_IN_A_REPLAY)}
+            assert source == line.sources[author]
     asked = {line["round"]: line["validation"] for line in lines_of(recorded, name, "evaluation")}
     seen = {line.round + 1: line.validation for line in lines if line.validation is not None}
     assert seen == {2: asked[2], 3: asked[3]}
@@ -181,24 +179,6 @@ def test_adapters_dropout_and_strange_settings_come_back_too(recipe, tmp_path):
     name = "adapter_model.safetensors"
     saved = checkpoint.checkpoint_folder(tmp_path / "run" / "large", ROUNDS) / name
     assert (tmp_path / "again" / name).read_bytes() == saved.read_bytes()
-
-
-def test_worth_is_measured_each_round_and_changes_no_weight(recipe, tmp_path, monkeypatch):
-    run(recipe("problems_per_round=16"), tmp_path / "run")
-    seeds = []
-
-    def spy(learner, batch, seed):
-        seeds.append(seed)
-        authors_worth(learner, batch, seed)
-        return {"large": Worth(0.5, 0.25)}
-
-    monkeypatch.setattr(measure, "authors_worth", spy)
-    lines, node = rehearsed(tmp_path / "run", "small", "f-tis", tmp_path)
-    assert has_weights_of(node, tmp_path / "run")
-    assert len(set(seeds)) == ROUNDS
-    found = [line.sources["large"] for line in lines]
-    assert {(each["worth"], each["worth_noise"]) for each in found} == {(0.5, 0.25)}
-    assert {line.sources["small"]["worth"] for line in lines} == {None}
 
 
 @pytest.mark.parametrize("plan", ["vertical", "horizontal"])

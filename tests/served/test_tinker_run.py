@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 import tiny
 from launch.runs import crash
-from potluck.builder.checks import require_served
+from potluck.builder.checks import require_engines
 from potluck.builder.plan import check, plan_cost
 from potluck.cli.base import app
 from potluck.config import ConfigError
@@ -177,7 +177,7 @@ def test_a_server_that_is_there_and_does_not_answer_is_told_from_one_that_is_gon
 def test_a_server_that_never_ends_its_answer_holds_nobody_up(server, recipe, tmp_path, monkeypatch):
     ends = Event()
     monkeypatch.setattr(session, "urlopen", lambda url, timeout: ends.wait() and io.BytesIO())
-    monkeypatch.setattr(session.endpoint, "READY_S", 0.1)
+    monkeypatch.setattr(session, "READY_S", 0.1)
     server.policy = lambda: tiny.policy(hidden_size=16)
     server.faults["forward"] = "hang"
     with pytest.raises(RolloutError, match=r"server is gone \(TimeoutError\('no whole answer'\)\)"):
@@ -300,12 +300,12 @@ def silent(sequences):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (silent, "tells no log-probabilities of what it writes; take another server"),
-        (short, "1 completions, asked for 2"),
-        (beyond, "an id that is none of 42 ids: is the engine's tokenizer that of"),
-        (endless, "does not end with its stop token"),
-        (empty, "0 tokens"),
-        (infinite, "a log-probability of nan"),
+        (silent, "without log-probabilities; take another server"),
+        (short, "wrote 1 completions of .*, not 2"),
+        (beyond, "token id 1000; the tokenizer has ids below 42: is it that of its model"),
+        (endless, "the last token, 5, is no stop token"),
+        (empty, "with 0 tokens; 1 to 6"),
+        (infinite, "with log-probability nan"),
     ],
 )
 def test_what_a_model_cannot_have_written_ends_the_run(server, recipe, tmp_path, change, message):
@@ -390,9 +390,9 @@ def test_what_a_server_cannot_do_is_refused_by_name(recipe, keys, message):
 
 def test_authors_that_are_not_trusted_and_environments_are_refused(recipe, tmp_path):
     with pytest.raises(ConfigError, match="cannot bound what 'small' teaches"):
-        require_served(recipe(), tmp_path, ["big"], SimpleNamespace(environment=None))
+        require_engines(recipe(), tmp_path, ["big"], SimpleNamespace(environment=None))
     with pytest.raises(ConfigError, match="which plays no episodes"):
-        require_served(recipe(), tmp_path, ["big", "small"], SimpleNamespace(environment=object()))
+        require_engines(recipe(), tmp_path, ["big", "small"], SimpleNamespace(environment=object()))
 
 
 def test_a_key_goes_to_no_host_without_consent(server, recipe, tmp_path, monkeypatch):

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -33,24 +32,7 @@ def workers():
 
 
 def pids(workers):
-    return [worker.process.pid for worker in workers.idle]
-
-
-def is_there(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # A child of nobody may wait a moment for init to take it.
-    state = Path(f"/proc/{pid}/stat")
-    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def gone(pid, within_s):
-    end_s = time.monotonic() + within_s
-    while is_there(pid) and time.monotonic() < end_s:
-        time.sleep(0.01)
-    return not is_there(pid)
+    return [worker.process.pid for worker in workers.idle if worker.process]
 
 
 def test_a_slow_answer_costs_its_limit_and_its_process_and_no_other_answer(workers):
@@ -58,7 +40,7 @@ def test_a_slow_answer_costs_its_limit_and_its_process_and_no_other_answer(worke
     (pid,), before = pids(workers), os.times()
     assert workers.judge([RIGHT, WRONG, SLOW, RIGHT, WRONG]) == [True, False, False, True, False]
     after = os.times()
-    assert gone(pid, 0)
+    assert not Path(f"/proc/{pid}").exists()
     spent_s = after.children_user + after.children_system
     spent_s -= before.children_user + before.children_system
     assert 0.5 < spent_s < 4  # starting it is in there, too
@@ -72,26 +54,6 @@ def test_two_processes_share_the_answers():
         assert len(set(pids(with_two))) == 2
     finally:
         with_two.close()
-
-
-def test_a_process_that_does_not_compute_is_not_waited_for_either(workers, monkeypatch):
-    workers.judge([RIGHT])
-    (pid,) = pids(workers)
-    os.kill(pid, signal.SIGSTOP)
-    monkeypatch.setattr(workers, "_wall_limit_s", 0.3)
-    start_s = time.monotonic()
-    assert workers.judge([RIGHT]) == [False]
-    assert time.monotonic() - start_s > 0.2
-    assert gone(pid, 0)
-
-
-def test_an_idle_process_that_died_costs_no_answer(workers):
-    workers.judge([RIGHT])
-    (pid,) = pids(workers)
-    os.kill(pid, signal.SIGKILL)
-    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-        time.sleep(0.01)
-    assert workers.judge([RIGHT, WRONG]) == [True, False]
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
@@ -110,7 +72,7 @@ def test_nothing_is_left_when_closed(workers):
     workers.judge([RIGHT])
     (pid,) = pids(workers)
     workers.close()
-    assert gone(pid, 0)
+    assert not Path(f"/proc/{pid}").exists()
     assert pids(workers) == []
 
 
@@ -146,44 +108,6 @@ def test_after_an_interruption_no_answer_is_taken_for_anothers(workers):
     assert len(pids(workers)) == 1
 
 
-HOST = """
-import os, sys
-sys.path.insert(0, sys.argv[1])
-from potluck.tasks.math.pool import Ask, are_right, shared_workers
-if __name__ == "__main__":
-    assert are_right([Ask("", r"\\sqrt{8}", r"2\\sqrt{2}")]) == [True]
-    print(*(w.process.pid for w in shared_workers().idle), flush=True)
-    if sys.argv[2] == "stay":
-        sys.stdin.read()
-"""
-
-
-def host(tmp_path, way):
-    file = tmp_path / "host.py"
-    file.write_text(HOST)
-    arguments = [sys.executable, "-X", "dev", "-W", "error", str(file), SOURCE, way]
-    return subprocess.Popen(
-        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def test_they_end_quietly_with_the_interpreter(tmp_path):
-    with host(tmp_path, "end") as process:
-        out, error = process.communicate(timeout=LONG_S)
-    assert (process.returncode, error) == (0, "")
-    assert out.split()
-    assert all(gone(int(pid), LONG_S) for pid in out.split())
-
-
-def test_they_end_by_themselves_when_their_parent_is_killed(tmp_path):
-    with host(tmp_path, "stay") as process:
-        pids = [int(pid) for pid in process.stdout.readline().split()]
-        assert pids
-        assert all(map(is_there, pids))
-        process.kill()
-    assert all(gone(pid, LONG_S) for pid in pids)
-
-
 def test_no_answer_is_run_as_code_not_even_behind_the_filters(tmp_path):
     """The second way hands the text to math-verify itself, as no answer ever comes to it."""
     assert are_right([Ask("", "x", CODE), Ask("", "x", f"${CODE}$")]) == [False, False]
@@ -201,16 +125,13 @@ for text in ({CODE!r}, '1+' + {CODE!r}, '1 + 1 = $' + {CODE!r} + '$ 1'):
     assert not Path("touched").exists()
 
 
-def test_a_process_that_does_not_start_is_an_error_that_says_so(monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(TaskError, match=r"did not start \(exit status 1\); try `python -c"):
-        Workers(1).judge([RIGHT])
-
-
 def test_a_library_that_does_not_work_is_named(monkeypatch, tmp_path):
     (tmp_path / "math_verify.py").write_text("raise ImportError('no ANTLR\\nat all')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(TaskError, match=r"cannot be used \(ImportError: no ANTLR\)"):
+    with pytest.raises(TaskError, match=r"cannot be used \(ImportError: no ANTLR\); see"):
+        Workers(1).judge([RIGHT])
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(TaskError, match=r"\(its process ended .*try `python -c"):
         Workers(1).judge([RIGHT])
 
 

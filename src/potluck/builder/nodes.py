@@ -30,7 +30,6 @@ from potluck.node.pace.together import Together
 from potluck.node.participant import NodeProgress
 from potluck.node.storage import checkpoint
 from potluck.node.storage.record import Record
-from potluck.node.writer import Writer
 from potluck.objective.habit import HabitTest
 from potluck.rollout.base import Engine
 from potluck.rollout.options import TextOptions
@@ -215,21 +214,15 @@ def make_nodes(
         record = Record(folder / name, run=config.name, node=name)
         trusts = trusts_of(config, folder, name, exchanges)
         tests = config.objective.tests_habits
-        writer = Writer(
-            name=name,
-            engine=_engine(config, learner, folder, task, notify),
-            task=task,
-            policy=learner.policy,
-            config=config,
-            sends_text=sends_text,
-        )
         nodes.append(
             Node(
                 name=name,
                 pace=make_pace(config, agenda, record, trusts),
                 task=task,
-                writer=writer,
+                config=config,
+                engine=_engine(config, learner, folder, task, notify),
                 learner=learner,
+                sends_text=sends_text,
                 exchange=exchanges[name],
                 record=record,
                 trusts=trusts,
@@ -296,12 +289,11 @@ def _engine(
     node = config.node[learner.name]
     settings = _settings(config, learner.name, folder, task, notify)
     if isinstance(learner, RemoteLearner):
-        most = settings.max_new_tokens, settings.max_total_tokens
-        return TinkerEngine(learner.policy, learner.session, *most)
+        return TinkerEngine(learner.policy, settings, learner.session)
     assert isinstance(learner, Learner)
     if isinstance(policy := learner.policy, ShardedModel):
         picklable = replace(settings, notify=ignore)
-        return DistributedEngine(learner.processes, policy, node.engine, picklable)
+        return DistributedEngine(policy, picklable, learner.processes, node.engine)
     assert not isinstance(node.engine, TextOptions), "a learner writes with weights of its own"
     return node.engine.build(policy, settings)
 

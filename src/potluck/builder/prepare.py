@@ -97,12 +97,11 @@ def prepare(
         require_device(node.device, name)
         require_weights(node.model)
     checks.require_baseline(config, folder, names)
-    checks.require_served(config, folder, names, task)
+    checks.require_engines(config, folder, names, task)
     if task and known:
         task = checks.without_long_prompts(config, task, models)
     if task:
         require_problems(config, task)
-        checks.require_playing(mine, task)
     if task and known:
         checks.require_one_prompt(seen, task)
         lengths = checks.require_completion_budget(mine, task) or [0]  # an author has no prompts

@@ -4,7 +4,7 @@ import pytest
 
 from potluck.episode import EnvironmentFailed
 from potluck.tasks.environments import check as checking
-from potluck.tasks.environments.check import check, difference, kind_of, probes
+from potluck.tasks.environments.check import check, difference, probes
 from potluck.tasks.environments.kinds import Spec
 from potluck.tasks.games.calculator import CalculatorOptions
 from potluck.tasks.games.maze import MazeOptions
@@ -105,8 +105,8 @@ def test_an_environment_that_does_not_repeat_is_of_grade_own(checked, name, how)
 
 
 def test_global_random_numbers_repeat_as_each_episode_has_its_own(checked, hurried):
-    found = checked("Global")
-    assert (found.grade, found.warnings) == ("replay", ())
+    found = checked("Global", kind=None)
+    assert (found.kind, found.grade, found.warnings) == ("game", "replay", ())
     assert "other seeds make other episodes" in found.why
     assert "rewards: 0 to 1" in found.why
 
@@ -124,17 +124,14 @@ def test_turns_that_change_nothing_are_warned_of_and_others_can_be_given(checked
 
 def test_tools_are_called_by_their_schemas_and_without_a_reward_the_text_is_paid(checked, hurried):
     rows = [{"start": 1}, {"start": 2}]
-    found = checked("Sum", "environment", rows=rows)
-    assert (found.grade, found.warnings) == ("transcript", ())
+    found = checked("Sum", kind=None, rows=rows)
+    assert (found.kind, found.grade, found.warnings) == ("environment", "transcript", ())
     assert "other rows make other episodes" in found.why
 
 
-def test_a_kind_is_looked_up_and_what_cannot_be_played_is_an_error(checked, once):
-    file = once("games-to-check", lambda folder: None) / "games.py"
-    assert kind_of(f"{file}:Walk", LIMITS) == "game"
-    assert kind_of(f"{file}:Sum", LIMITS) == "environment"
+def test_what_cannot_be_played_is_an_error(checked):
     with pytest.raises(EnvironmentFailed, match="no method reset"):
-        kind_of(f"{file}:Nothing", LIMITS)
+        checked("Nothing", None)
     with pytest.raises(EnvironmentFailed, match="no such file"):
         checked("Broken")
 

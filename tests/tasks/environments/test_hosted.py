@@ -271,22 +271,22 @@ def test_what_is_remembered_counts_as_no_fewer_bytes_than_it_takes(content):
 
 def test_a_failure_is_not_remembered(made, monkeypatch):
     task = made("Count")
-    problem, ask = first(task), Process.ask
+    problem, call = first(task), Process.call
 
     def busy(process, *line):
         raise EnvironmentFailed("more than 5 s")
 
-    monkeypatch.setattr(Process, "ask", busy)
+    monkeypatch.setattr(Process, "call", busy)
     with pytest.raises(EnvironmentFailed, match="5 s"):
         says(task, "a", problem=problem)
-    monkeypatch.setattr(Process, "ask", ask)
+    monkeypatch.setattr(Process, "call", call)
     assert says(task, "a", problem=problem)
 
 
 def test_an_action_that_its_process_does_not_read_ends_at_the_limit(made):
     task = made("Harmful", step_s=0.1)
     assert says(task, "a") == ["a1"]
-    os.kill(task.environment._replaying.running.process.pid, signal.SIGSTOP)
+    os.kill(task.environment._replaying.process.pid, signal.SIGSTOP)
     with pytest.raises(EnvironmentFailed, match=r"took more than 0\.2 s") as caught:
         says(task, "b" * 2**22)
     assert "\n" not in str(caught.value)

@@ -224,10 +224,8 @@ def free_endpoints(count: int, folder: Path) -> list[str]:
     # They differ, as all are held until all are found. Another program may still take one before
     # its node does; that node then says so.
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [f"tcp/127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [f"tcp/127.0.0.1:{one.getsockname()[1]}" for one in taken]
 
 
 def try_endpoint(endpoint: str, *, listen: bool) -> OSError | None:
@@ -239,11 +237,8 @@ def try_endpoint(endpoint: str, *, listen: bool) -> OSError | None:
             socket.create_connection((host, port), timeout=CALL_S).close()
             return None
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, socket.SOCK_STREAM) as one:
-            # As the node itself will: what a node that has just ended left behind is no hindrance.
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind(where)
-            one.listen()
+        # As the node itself will: what a node that has just ended left behind is no hindrance.
+        socket.create_server(where[:2], family=family).close()
     except OSError as error:
         return error
     return None

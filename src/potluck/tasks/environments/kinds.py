@@ -37,7 +37,8 @@ NOT_TOOLS = ("reset", "get_reward")
 class Spec(msgspec.Struct, frozen=True):
     """All that the process of an environment is told."""
 
-    kind: EnvironmentKind
+    kind: EnvironmentKind | None
+    """None: a class with ``step`` is a game."""
     name: str
     """Class: ``FILE.py:NAME`` or ``MODULE:NAME``."""
     observation_bytes: int = 4096
