@@ -78,11 +78,7 @@ def copied(whole, tmp_path):
 
 
 def weights(folder):
-    found = {}
-    for name in NODES:
-        place = max((folder / name / "checkpoints").iterdir())
-        found[name] = (place / "model.safetensors").read_bytes()
-    return found
+    return [left_by(folder, name, 3)[2] for name in NODES]
 
 
 @pytest.mark.parametrize("pace", PACES)
@@ -92,8 +88,7 @@ def test_a_run_of_episodes_that_was_killed_ends_with_the_same_bits(recipe, tmp_p
     crash(config, tmp_path / "run", 1, trust_code=True)
     run(config, tmp_path / "run", resume=True, trust_code=True)
     for name in NODES:
-        assert numbers(tmp_path / "run", name) == numbers(tmp_path / "whole", name)
-    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+        assert left_by(tmp_path / "run", name, 3) == left_by(tmp_path / "whole", name, 3)
 
 
 def test_episodes_through_a_server_go_on_to_the_same_bits_after_a_kill(
