@@ -26,6 +26,7 @@ import zenoh
 
 from potluck.config import from_tree
 from potluck.exchange import Key
+from potluck.exchange.protocol.signed import Offer, encode_announcement
 from potluck.exchange.zenoh.session import Endpoints, open_session
 from potluck.launch import local_swarm
 
@@ -107,17 +108,13 @@ def messages(kind, session):
             time.sleep(0.1)
         subscriber.undeclare()
         return heard
-    from potluck.exchange.protocol import announcement as module
-
-    key, about = Key.new(), {"clock_s": time.time()}
-    if module.ANNOUNCEMENT_VERSION > 1:  # Of a release before that, too.
-        about |= {"session": bytes(16), "task": bytes(16)}
-    offers = [module.Offer(round, 1000, bytes(16)) for round in range(32)]
+    key, about = Key.new(), {"clock_s": time.time(), "session": bytes(16), "task": bytes(16)}
+    offers = [Offer(round, 1000, bytes(16)) for round in range(32)]
     names = [f"s{at}" for at in range(300)] if "unknown" in kind else NAMES
     word = {
         name: os.urandom(900)
         if "garbage" in kind
-        else module.encode_announcement(RUN, name, key, offers, **about)
+        else encode_announcement(RUN, name, key, offers, **about)
         for name in names
     }
     return [(f"{RUN}/ann/{name}", word[name]) for name in names]

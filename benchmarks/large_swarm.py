@@ -26,9 +26,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from potluck.exchange import Agreement, Key, Limits, Membership, Provenance, encode
 from potluck.exchange.keys.keys import BATCH, KnownKeys
-from potluck.exchange.protocol.announcement import encode_announcement, encode_answer, offer_of
 from potluck.exchange.protocol.peers import announcement_pause_s
 from potluck.exchange.protocol.rules import InStep
+from potluck.exchange.protocol.signed import encode_announcement, encode_answer, offer_of
 from potluck.exchange.zenoh.exchange import ZenohExchange
 from potluck.exchange.zenoh.session import Endpoints, open_session
 from potluck.schedule import cohort

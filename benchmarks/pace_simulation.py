@@ -29,10 +29,10 @@ from large_swarm import key_of
 from potluck.builder.exchange import make_agenda, partners_of, rule_of
 from potluck.config import from_tree
 from potluck.exchange.base import Delivery, Received, Traffic, assemble_round
-from potluck.exchange.protocol.announcement import Announcement, Offer, encode_announcement
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.peers import Peers, announcement_pause_s
 from potluck.exchange.protocol.rules import NewestMailbox
+from potluck.exchange.protocol.signed import Announcement, Offer, encode_announcement
 from potluck.node.pace.free import Free, WrittenProblems
 from potluck.schedule import cohort
 from potluck.types import Group, Problem, Row

@@ -17,8 +17,8 @@ from statistics import mean, stdev
 import msgspec
 from scipy.stats import t
 
+from demo_picture import draw
 from potluck.demo.finding import BY_ITSELF, Result
-from potluck.demo.picture import draw
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = ("together", *BY_ITSELF)

@@ -16,6 +16,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -88,9 +89,10 @@ def run(setting: str, attack: str, base: int) -> dict[str, Any]:
         nodes, reports = nodes_in(Path(at), config), []
         honest = nodes["honest"]
         for round in range(ROUNDS):
-            for node in nodes.values():
+            for name, node in nodes.items():
                 if node is not honest:
-                    node.writer.engine = liar(node.learner.policy, attack, round, dice)
+                    engine = liar(node.learner.policy, attack, round, dice)
+                    nodes[name] = replace(node, engine=engine)
             sent = {name: node.send(node.open(round)) for name, node in nodes.items()}
             reports.append(honest.use(round, *honest.receive(sent["honest"])))
         lines = map(json.loads, (Path(at) / "honest" / "completions.jsonl").open())

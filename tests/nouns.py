@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from potluck.exchange import Agreement, Limits, Provenance
-from potluck.types import Completion, Group, Problem, Row, Sampling
+from potluck.types import Completion, Group, Row, Sampling
 
 
 def completion(tokens=(1, 2), logprobs=None, *, problem="p", author="north", index=0, end="stop"):
@@ -77,23 +77,3 @@ def group(problem, completions, rewards, policy):
     prompt_P = policy.prompt(problem)
     rows = (Row(c, prompt_P, c.token_T, policy.text(c.token_T)) for c in completions)
     return Group(problem, tuple(rows), tuple(rewards))
-
-
-def odd_first(author, ids, dice):
-    """The reward of a completion that begins with an odd id: there is something to learn."""
-    return ids[0] % 2
-
-
-def groups_by(policy, *writers, problems=16, size=12, rewarded=odd_first):
-    """``problems`` groups of each of the ``writers``, in turn: tuples of authors who share it."""
-    dice, made = np.random.default_rng(3), []
-    for place in range(problems * len(writers)):
-        problem = Problem(f"p{place}", "1+2="[: 1 + place // len(writers) % 4], "3")
-        authors, rows, rewards = writers[place % len(writers)], [], []
-        for index in range(size):
-            ids, author = dice.integers(3, 9, dice.integers(1, 3)), authors[index % len(authors)]
-            logps = -3 - dice.random(len(ids))
-            rows.append(completion(ids, logps, problem=problem.id, author=author, index=index))
-            rewards.append(float(rewarded(author, ids, dice)))
-        made.append(group(problem, rows, rewards, policy))
-    return made

@@ -144,34 +144,6 @@ def round_objective(
     return tis_objective(logp, start, gen, advantage, epsilon=epsilon, C=C)
 
 
-def worth(own, others):
-    """(C / S, its standard error) of gradients by problem, as lists of floats.
-
-    No problem meets itself. The error is the jackknife's over all problems (Efron and Stein 1981).
-    """
-    mutual, foreign = products(own, own), products(own, others)
-    value = mean_without(foreign, None) / mean_without(mutual, None)
-    found = []
-    for problem in {**own, **others}:
-        found.append(mean_without(foreign, problem) / mean_without(mutual, problem))
-    n, mean = len(found), sum(found) / len(found)
-    return value, ((n - 1) / n * sum((x - mean) ** 2 for x in found)) ** 0.5
-
-
-def products(own, others):
-    found = {}
-    for i, g in own.items():
-        for j, a in others.items():
-            if i != j:
-                found[i, j] = sum(x * y for x, y in zip(g, a, strict=True))
-    return found
-
-
-def mean_without(products, problem):
-    kept = [product for pair, product in products.items() if problem not in pair]
-    return sum(kept) / len(kept)
-
-
 def normalised(per_token, *, loss_type, longest):
     """Sum per-token parts, a list for each completion, as TRL's ``loss_type`` does; ours and TRL's,
     not the paper's. ``longest`` is the limit of a completion."""

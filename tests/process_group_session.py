@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor
 
 import tiny
 from displays import Listener
+from node.test_learner import POISON, Breaks, Recording
 from nouns import completion, group
 from potluck.launch.in_process import run
 from potluck.model import LanguageModel, scoring
@@ -30,8 +31,8 @@ from potluck.model.lora import add_adapter, trained
 from potluck.model.sharding import ShardedModel, full_tensor
 from potluck.node.learning.batch import pack
 from potluck.node.learning.group import SINGLE_PROCESS, process_group
-from potluck.node.learning.learner import Learner
 from potluck.node.learning.workers import DistributedEngine, generate_together
+from potluck.node.storage import checkpoint
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.rollout.base import GreedySampler, RandomSampler, RolloutRequest
 from potluck.rollout.options import HFOptions
@@ -39,7 +40,6 @@ from potluck.rollout.settings import EngineSettings
 from potluck.types import NonFiniteError, PotluckError, Problem
 
 HANGS_AFTER_S = int(os.environ.get("HANGS_AFTER_S") or 600)
-POISON = 7
 SETTINGS = EngineSettings(6, 32, rows=8, node="north")
 
 
@@ -73,9 +73,12 @@ class Case:
 
 LOUD = tiny.f_tis(filter=False)
 MILD = tiny.f_tis(untrusted_exponent=0.1)
+BAD_LOGP = Case(LOUD, poison="log-probability", budget=1)
+BAD_GRADIENT = Case(LOUD, poison="gradient", budget=1)
 CASES = {
-    **{name: Case(ObjectiveConfig(**METHODS[name].fields)) for name in METHODS},
-    "a row a piece": Case(budget=1),
+    "f-tis": Case(),
+    "lws": Case(ObjectiveConfig(**METHODS["lws"].fields)),
+    "a row a piece, clipped": Case(budget=1, lr=1.0, clip=0.01),
     "one process without rows": Case(budget=10_000),
     "an odd number of pieces": Case(budget=45),
     "rows silenced in one process and not in the other": Case(
@@ -85,45 +88,33 @@ CASES = {
     "three updates": Case(
         tiny.f_tis(updates_per_round=3, divergence_limit=3.0), budget=30, lr=0.05, spread=0.5
     ),
-    "clipped": Case(budget=1, lr=1.0, clip=0.01),
-    "tied": Case(tied=True),
-    "dapo": Case(tiny.f_tis(loss_type="dapo")),
     "dr_grpo": Case(tiny.f_tis(loss_type="dr_grpo")),
-    "kl": Case(tiny.f_tis(beta=0.01, loss_type="dapo"), reference=True),
-    "kl, a row a piece": Case(tiny.f_tis(beta=0.5), reference=True, budget=1),
     "kl, one process without rows": Case(
-        tiny.f_tis(beta=0.5, updates_per_round=2), reference=True, budget=10_000
+        tiny.f_tis(beta=0.5, updates_per_round=2, loss_type="dapo"), reference=True, budget=10_000
     ),
     "kl of an adapter": Case(
-        tiny.f_tis(beta=0.5, updates_per_round=2), reference=True, lora=True, lr=0.1
+        tiny.f_tis(beta=0.5, updates_per_round=2), reference=True, lora=True, lr=0.1, budget=10
     ),
-    "adapter": Case(lora=True, lr=0.1, objective=tiny.f_tis(updates_per_round=2)),
-    "checkpointing": Case(checkpointing=True, tied=True),
     "a chunk at a time": Case(chunk=True, tied=True, checkpointing=True),
     "bfloat16": Case(dtype=torch.bfloat16),
     "bfloat16 adapter": Case(dtype=torch.bfloat16, lora=True),
     "dropout": Case(dropout=0.3, budget=10_000),
-    "bad log-probability": Case(LOUD, poison="log-probability", budget=10),
-    "bad log-probability, no row left": Case(LOUD, poison="log-probability", budget=1),
-    "bad log-probability in the second": Case(
-        LOUD, poison="log-probability", budget=1, poisoned_row=(2, 1)
-    ),
-    "bad gradient": Case(LOUD, poison="gradient", budget=1),
-    "not trusted": Case(MILD, untrusted=True),
+    "bad log-probability": BAD_LOGP,
+    "bad log-probability in the second": replace(BAD_LOGP, poisoned_row=(2, 1)),
+    "bad gradient": BAD_GRADIENT,
     "not trusted, one process without rows": Case(MILD, untrusted=True, budget=10_000),
     "not trusted, two updates": Case(
         tiny.f_tis(untrusted_exponent=0.1, updates_per_round=2), untrusted=True, lr=0.05
     ),
-    "not trusted, bad gradient": Case(
-        MILD,
+    "not trusted, bad gradient": replace(
+        BAD_GRADIENT,
+        objective=MILD,
         untrusted=True,
-        poison="gradient",
-        budget=1,
         poisoned_author="east",
         poisoned_row=(0, 2),
     ),
-    "own bad log-probability": Case(LOUD, poison="log-probability", poisoned_author="north"),
-    "own bad gradient": Case(LOUD, poison="gradient", poisoned_author="north"),
+    "own bad log-probability": replace(BAD_LOGP, poisoned_author="north"),
+    "own bad gradient": replace(BAD_GRADIENT, poisoned_author="north"),
 }
 
 
@@ -147,22 +138,6 @@ def groups_of(case, policy):
         rewards = [1.0] * 4 if g == 1 else [float(i % 2 == 0) for i in range(4)]
         made.append(group(problem, rows, rewards, policy))
     return made
-
-
-class Breaks(torch.nn.Module):
-    """Wraps an embedding: the hidden state after POISON is NaN, or its gradient is infinite."""
-
-    def __init__(self, embedding, what):
-        super().__init__()
-        self.embedding, self.what = embedding, what
-
-    def forward(self, token_MS):
-        hidden_MSD, hit = self.embedding(token_MS), (token_MS == POISON).unsqueeze(2)
-        if self.what == "log-probability":
-            return torch.where(hit, torch.nan, hidden_MSD)
-        if hidden_MSD.requires_grad:
-            hidden_MSD.register_hook(lambda slope: torch.where(hit, torch.inf, slope))
-        return hidden_MSD
 
 
 def language_of(case):
@@ -197,17 +172,6 @@ class Unled:
 
     def broadcast(self, *command):
         self.heard.append(command)
-
-
-@dataclass(frozen=True, eq=False)
-class Recording(Learner):
-    """A learner that keeps the gradient of its last step, as it was clipped."""
-
-    seen: list = field(default_factory=list)
-
-    def step(self, gradient):
-        super().step(gradient)
-        self.seen[:] = [full_tensor(g).clone() for g in gradient.tensors]
 
 
 def learn(case, processes=SINGLE_PROCESS):
@@ -363,9 +327,10 @@ def main(folder):
 
 def _session(folder):
     models, found = folder / "models", {}
-    found["run"] = outcome_of(recipe(models), folder / "two")
+    found["cut"] = outcome_of(recipe(models), folder / "two", display=PressesCtrlC())
+    found["saved"] = checkpoint.rounds_saved(folder / "two" / "adapter")
+    found["run"] = outcome_of(recipe(models), folder / "two", resume=True)
     found["resumed"] = outcome_of(recipe(models), folder / "one", resume=True)
-    found["cut"] = outcome_of(recipe(models), folder / "cut", display=PressesCtrlC())
     eight_bit = "node.full.optimizer=adamw-8bit"
     found["refused"] = outcome_of(recipe(models, eight_bit), folder / "refused")
     # The leader has the model, the other one what is left of it.

@@ -2,12 +2,18 @@
 
 import os
 import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
 from select import select
+from unittest import mock
 
 import pytest
 
 from potluck import confined
-from potluck.confined import Confined
+from potluck.confined import Confined, NotReady
 
 TALKER = """
 import os, time
@@ -33,17 +39,46 @@ def prepare():
 """
 
 
+HOST = """
+import sys
+from potluck.confined import Confined
+talker = Confined("talker", 60.0, 2**30)
+if __name__ == "__main__":
+    assert talker.ask("a\\n", 60.0) == "a"
+    print(talker.process.pid, flush=True)
+    sys.stdin.read()
+"""
+SLOW_S = 300
+"""Reached only where something is broken."""
+
+
 @pytest.fixture
 def talker(tmp_path, monkeypatch):
     (tmp_path / "talker.py").write_text(TALKER)
     monkeypatch.syspath_prepend(tmp_path)
     process = Confined("talker", 60.0, 2**30)
-    assert process.state == "ready"
     yield process
     process.end()
 
 
+def is_there(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A child of nobody may wait a moment for init to take it.
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def gone(pid):
+    until_s = time.monotonic() + SLOW_S
+    while is_there(pid) and time.monotonic() < until_s:
+        time.sleep(0.01)
+    return not is_there(pid)
+
+
 def test_a_line_is_answered_by_a_line(talker):
+    assert talker.process is None
     assert [talker.ask(f"{word}\n", 60.0) for word in ("a", "b", "long 100000")] == [
         "a", "b", "x" * 100_000,
     ]  # fmt: skip
@@ -51,15 +86,16 @@ def test_a_line_is_answered_by_a_line(talker):
 
 def test_a_line_that_is_begun_and_not_ended_is_not_waited_for(talker):
     assert talker.ask("begin\n", 1.0) == ""
-    assert talker.process.returncode is not None
+    assert talker.process is None
 
 
 def test_a_process_that_does_not_read_is_not_waited_for(talker):
-    os.kill(talker.process.pid, signal.SIGSTOP)
+    talker.ask("a\n", 60.0)
+    pid = talker.process.pid
+    os.kill(pid, signal.SIGSTOP)
     assert talker.ask("x" * 2**22 + "\n", 1.0) == ""
-    assert talker.process.returncode is not None
-    with pytest.raises(BrokenPipeError):
-        talker.ask("next\n", 1.0)
+    assert not is_there(pid)
+    assert talker.ask("next\n", 60.0) == "next"
 
 
 def test_a_second_line_ends_the_process(talker):
@@ -67,10 +103,71 @@ def test_a_second_line_ends_the_process(talker):
         select([talker.process.stdout], [], [])
         # What is left of it in the pipe is not the answer to the next line.
         assert talker.ask("next\n", 60.0) == ""
-    assert talker.process.returncode is not None
+    assert talker.process is None
 
 
 def test_an_endless_line_ends_the_process(talker, monkeypatch):
     monkeypatch.setattr(confined, "LONGEST_ANSWER", 2**20)
     assert talker.ask("long 3000000\n", 60.0) == ""
-    assert talker.process.returncode is not None
+    assert talker.process is None
+
+
+@pytest.mark.parametrize("notices", [True, False])
+def test_a_process_that_was_killed_costs_no_line(talker, monkeypatch, notices):
+    talker.ask("a\n", 60.0)
+    if not notices:  # it ends a moment later than it is looked for
+        monkeypatch.setattr(talker.process, "poll", lambda: None)
+    os.kill(pid := talker.process.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert talker.ask("b\n", 60.0) == "b"
+
+
+def test_a_process_that_ends_whenever_it_is_asked_is_replaced_once(talker, monkeypatch):
+    asked = mock.Mock(side_effect=["ready", BrokenPipeError, BrokenPipeError])
+    monkeypatch.setattr(talker, "_said", asked)
+    assert talker.ask("a\n", 60.0) == ""
+    assert asked.call_count == 3
+
+
+def test_after_an_interruption_no_line_is_taken_for_anothers(talker):
+    talker.ask("a\n", 60.0)
+    interruption = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+
+    def ask():
+        interruption.start()
+        talker.ask("begin\n", SLOW_S)
+
+    with pytest.raises(KeyboardInterrupt):
+        ask()
+    interruption.join()
+    assert talker.ask("b\n", 60.0) == "b"
+
+
+def test_why_a_process_did_not_start_is_told(tmp_path, monkeypatch):
+    (tmp_path / "broken.py").write_text("def prepare(): raise OSError('no\\nroom')")
+    monkeypatch.syspath_prepend(tmp_path)
+    for module, said in (("broken", "OSError: no"), ("no_such_module", "")):
+        with pytest.raises(NotReady, match=f"^{said}$"):
+            Confined(module, 60.0, 2**30).ask("a\n", 60.0)
+
+
+@pytest.mark.parametrize("way", ["ends", "is killed", "is forgotten"])
+def test_it_ends_with_what_it_works_for(talker, tmp_path, way):
+    if way == "is forgotten":
+        fresh = Confined("talker", 60.0, 2**30)
+        fresh.ask("a\n", 60.0)
+        pid = fresh.process.pid
+        del fresh
+        assert gone(pid)
+        return
+    (tmp_path / "host.py").write_text(HOST)
+    command = [sys.executable, "-X", "dev", "-W", "error", str(tmp_path / "host.py")]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, text=True, **pipes) as host:
+        pid = int(host.stdout.readline())
+        assert is_there(pid)
+        if way == "is killed":
+            host.kill()
+        _, error = host.communicate(timeout=SLOW_S)
+    assert gone(pid)
+    assert way == "is killed" or (host.returncode, error) == (0, "")

@@ -1,15 +1,13 @@
 """Chat templates of strangers: each prompt as transformers makes it, or a line that says why."""
 
 import copy
-import os
-import signal
-from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
 import tiny
 from potluck import template
-from potluck.confined import Confined
+from potluck.confined import Confined, NotReady
 from potluck.model import ModelError
 from potluck.model.prompt import prompt_ids
 from potluck.types import Problem
@@ -35,11 +33,11 @@ DOUBLE = (
     "{% endfor %}"
 )
 HOSTILE = {
-    LOOP: "more than 1 s or 1 GiB",
-    "{{ 'x' * 3000000000 }}": "more than 1 s or 1 GiB",
-    DOUBLE: "more than 1 s or 1 GiB",
-    "{{ '%2000000000d' % 1 }}": "more than 1 s or 1 GiB",
-    "{{ 9 ** (9 ** 9) }}": "more than 1 s or 1 GiB",
+    LOOP: "more than 0.25 s or 1 GiB",
+    "{{ 'x' * 3000000000 }}": "more than 0.25 s or 1 GiB",
+    DOUBLE: "more than 0.25 s or 1 GiB",
+    "{{ '%2000000000d' % 1 }}": "more than 0.25 s or 1 GiB",
+    "{{ 9 ** (9 ** 9) }}": "more than 0.25 s or 1 GiB",
     "{{ 'x' * 3000000 }}": "a prompt of 3000000 bytes",
     "{{ ''.__class__.__mro__[1].__subclasses__()() }}": "SecurityError: ",
     "{{ messages.append(1) }}": "SecurityError: ",
@@ -50,6 +48,16 @@ HOSTILE = {
     "{{ raise_exception('one\ntwo') }}": "TemplateError: one",
     "{{ '\\ud800' }}": "UnicodeEncodeError: ",
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def soon():
+    """Templates may compute for a quarter of their time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(template, "CPU_LIMIT_S", 0.25)
+        template._worker.cache_clear()
+        yield
+    template._worker.cache_clear()
 
 
 def chatty(text):
@@ -84,7 +92,7 @@ def test_a_hostile_template_is_bounded_and_named_in_one_line(text):
 def test_a_template_that_waits_for_a_later_prompt_is_bounded_there():
     made = chatty("{% if '7' in messages[0].content %}" + LOOP + "{% endif %}1")
     assert prompt_ids(made, Problem("p", "1+2=", "3")).size
-    with pytest.raises(ModelError, match="more than 1 s or 1 GiB"):
+    with pytest.raises(ModelError, match=r"more than 0\.25 s or 1 GiB"):
         prompt_ids(made, Problem("p", "1+7=", "8"))
 
 
@@ -95,38 +103,8 @@ def test_of_several_templates_one_must_be_the_default():
         prompt_ids(chatty({"tools": "{{ messages[-1].content }}"}), PROBLEM)
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_a_process_that_ends_as_it_is_asked_is_replaced_once(monkeypatch, times):
-    ask, broken = Confined.ask, [BrokenPipeError] * times
-
-    def breaks(worker, text, limit_s):
-        if text and broken:
-            raise broken.pop()
-        return ask(worker, text, limit_s)
-
-    made = chatty("{{ messages[-1].content }}")
-    before = prompt_ids(made, PROBLEM).tolist()
-    monkeypatch.setattr(Confined, "ask", breaks)
-    if times == 1:
-        assert prompt_ids(made, PROBLEM).tolist() == before
-    else:
-        with pytest.raises(ModelError, match="'a/model' makes no prompt: "):
-            prompt_ids(made, Problem("p", "1+2=", "3"))
-    assert broken == []
-
-
-def test_a_process_that_was_killed_costs_no_prompt():
-    made = chatty("{{ messages[-1].content }}")
-    before = prompt_ids(made, PROBLEM)
-    worker = template._worker(os.getpid())
-    os.kill(worker.process.pid, signal.SIGKILL)
-    worker.process.wait()
-    assert prompt_ids(made, PROBLEM).tolist() == before.tolist()
-    assert template._worker(os.getpid()) is not worker
-
-
-def test_a_worker_that_could_not_start_is_told_and_not_asked(monkeypatch):
-    broken = SimpleNamespace(state="OSError: no space left", ask=lambda *_: '"a prompt"')
-    monkeypatch.setattr(template, "_worker", lambda process: broken)
+def test_a_worker_that_could_not_start_is_told(monkeypatch):
+    monkeypatch.setattr(template, "_worker", lambda process: Confined("no_module", 1.0, 2**30))
+    monkeypatch.setattr(Confined, "ask", mock.Mock(side_effect=NotReady("OSError: no space left")))
     with pytest.raises(template.TemplateFailed, match="no space left"):
         template.render("{{ messages }}", [], {})

@@ -8,12 +8,8 @@ from contextlib import ExitStack, contextmanager
 from nouns import terms
 from potluck.exchange import ExchangeError, Key, Membership
 from potluck.exchange.keys.keys import KnownKeys
-from potluck.exchange.protocol.announcement import (
-    encode_announcement,
-    encode_answer,
-    offer_of,
-)
 from potluck.exchange.protocol.rules import InStep
+from potluck.exchange.protocol.signed import encode_announcement, encode_answer, offer_of
 from potluck.exchange.zenoh.exchange import ZenohExchange
 from potluck.exchange.zenoh.session import Endpoints, open_session
 from potluck.reports.status import PeerLine

@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from pathlib import Path
 from statistics import mean
 
@@ -10,7 +9,7 @@ import pytest
 
 import oracle
 from potluck_experiments.statistics import interval_of, t_quantile
-from test_numbers import FILES, numbers, over_units, pairs_of
+from test_numbers import DEFAULT, FILES, Kind, numbers, over_units, pairs_of
 
 pytestmark = pytest.mark.page
 
@@ -82,36 +81,19 @@ MAZES = ("maze", "maze-skill")
 
 def fresh(family, than):
     """Interval over the fresh pairs of the default less ``than``, which may be "better": half."""
-    halves = ("quarter", "quarter-smaller") if family == "four" else ("half", "half-smaller")
-    apart = {"four": "ours15_default-four", **dict.fromkeys(MAZES, "ours17_turns")}
-    experiment = apart.get(family, "ours14_default")
-    named = tomllib.loads((ROOT / "experiments" / experiment / "experiment.toml").read_text())
-    file = oracle.written_out(tomllib.loads((ROOT / "experiments" / "drawn.toml").read_text()))
-    of = file["family"][family]["pair"]
-    kinds = [pair.partition(".") for pair in named["pairs"]["drawn"]]
-    pairs = [of[index] for kind, _, index in kinds if kind == family]
-    cells = [cell for cell in FILES.values() if cell["scale"] == "drawn"]
-    other = oracle.better_half(cells, family, pairs, halves) if than == "better" else than
-    return oracle.interval(oracle.differences(cells, family, pairs, "lws-typicality", other))
+    kind = Kind("drawn", family)
+    return oracle.interval(kind.minus(DEFAULT, kind.better() if than == "better" else than))
 
 
-def test_the_table_of_partners_is_that_of_the_cells():
+def test_the_gains_of_partners_are_those_of_the_cells():
     page = (ROOT / "docs" / "partners.md").read_text()
-    head = "| your models | default - better half | default - own part | c = 1 - half |"
-    rows = re.findall(
-        r"^\| (.*?) \| (.*?) \| (.*?) \| (.*?) \|$",
-        page.split(head)[1].split("\n\n")[0],
-        re.MULTILINE,
-    )
-    found = {family_of(kind): told for kind, *told in rows if family_of(kind)}
+    rows = re.findall(r"^\| (.*?) \| (none|\.\d{3}) \|$", page, re.MULTILINE)
+    found = {family_of(kind): gain for kind, gain in rows}
     assert set(found) == set(FAMILIES.values())
-    for family, (better, own_part, before) in found.items():
-        same = "quarter" if family == "four" else "half"
-        expected = {before: interval(family, "lws", same, "late"), better: fresh(family, "better")}
-        if own_part != "-":
-            expected[own_part] = fresh(family, "own-part")
-        for text, its in expected.items():
-            assert numbers(text) == pytest.approx(its, abs=0.00051)
+    for family, gain in found.items():
+        middle, low, _ = fresh(family, "better")
+        assert (gain != "none") == (low > 0)
+        assert gain == "none" or float(gain) == pytest.approx(middle, abs=0.00051)
 
 
 @pytest.mark.parametrize("family, what, late, greedy", ROWS, ids=lambda text: text[:40])
@@ -180,10 +162,10 @@ def forged():
     return runs
 
 
-def tables_of_trust(page="experiments/ours10_trust/notes.md"):
-    """The tables of a page by their first head: {(row, column): cell}."""
+def tables_of_trust():
+    """The tables of its notes by their first head: {(row, column): cell}."""
     tables, head = {}, None
-    for line in (ROOT / page).read_text().splitlines():
+    for line in (ROOT / "experiments/ours10_trust/notes.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if not line.startswith("|"):
             head = None
@@ -197,17 +179,10 @@ def tables_of_trust(page="experiments/ours10_trust/notes.md"):
 
 @pytest.mark.parametrize("table, key", [("greedy", "greedy"), ("sampled", "sampled_late")])
 def test_the_forgers_tables_are_those_of_its_runs(table, key):
-    """scripts/forger.py prints them by seed; here their means are put together once more."""
     runs, told = forged(), tables_of_trust()[table]
     names = {"none": "no forger"}
     expected = {(s, names.get(a, a)): mean(x[key] for x in its) for (s, a), its in runs.items()}
     assert {k: float(v) for k, v in told.items() if v != "-"} == pytest.approx(expected, abs=0.0051)
-
-
-def test_the_table_of_the_page_is_a_part_of_the_notes():
-    told = tables_of_trust("docs/trust.md")["greedy"]
-    assert len(told) == 4 * 7
-    assert told.items() <= tables_of_trust()["greedy"].items()
 
 
 def test_what_is_planted_is_that_of_the_runs_and_little_where_nobody_is_trusted():

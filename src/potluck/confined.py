@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import chain
@@ -20,8 +21,13 @@ LONGEST_ANSWER = 2**26
 """Bytes of a line that is read."""
 
 
+class NotReady(Exception):
+    """A process did not start; the message is the line that it wrote, "" if it ended."""
+
+
 class Confined:
-    """A process that answers one line at a time."""
+    """A process that answers one line at a time, for one thread. It is started when it is asked,
+    and again after it ended."""
 
     def __init__(
         self,
@@ -31,34 +37,54 @@ class Confined:
         *words: str,
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        """Start it, and wait for it; ``prepare(*words)`` of the module makes what answers a line.
-        ``variables`` are its own, beside those of this process."""
-        # The process sees the modules that this one sees, however they were found.
-        path = os.pathsep.join(entry for entry in sys.path if entry)
-        # With one hash seed, algebra takes the same steps on every node.
-        fixed = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        """Start nothing yet. ``prepare(*words)`` of the module makes what answers a line;
+        ``variables`` are the process's own, beside those of this one."""
         limits = str(cpu_limit_s), str(limit_bytes)
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", SERVE.format(module), *limits, *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **fixed, "PYTHONPATH": path, **(variables or {})},
-            start_new_session=True,  # Ctrl-C in the terminal is for the run, not for it
-        )
-        assert self.process.stdin
-        assert self.process.stdout
-        self._in, self._out = self.process.stdin.fileno(), self.process.stdout.fileno()
-        os.set_blocking(self._in, False)  # a process need not read what it is sent
-        self.state = self.ask("", START_LIMIT_S)
-        """"ready", or the reason why it is not; empty: it ended."""
+        self._command = [sys.executable, "-P", "-c", SERVE.format(module), *limits, *words]
+        self._variables = variables or {}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def process(self) -> subprocess.Popen[bytes] | None:
+        """The process, as long as it is there."""
+        if self._process and self._process.poll() is not None:
+            self.end()
+        return self._process
 
     def ask(self, text: str, limit_s: float) -> str:
         """Write ``text`` and read the next line, within ``limit_s`` on the clock. Return "" where
         the process breaks a limit, or writes what it was not asked for: it is ended then. Raise
-        BrokenPipeError where it had ended before."""
-        if self.process.returncode is not None:
-            raise BrokenPipeError
+        NotReady if none starts."""
+        for _ in range(2):
+            with suppress(BrokenPipeError):  # it ended since it was last asked
+                if self.process is None:
+                    self._start()
+                return self._said(text, limit_s)
+        return ""
+
+    def _start(self) -> None:
+        # The process sees the modules that this one sees, however they were found.
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        # With one hash seed, algebra takes the same steps on every node.
+        fixed = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        process = self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **fixed, "PYTHONPATH": path, **self._variables},
+            start_new_session=True,  # Ctrl-C in the terminal is for the run, not for it
+        )
+        self._ending = weakref.finalize(self, _end, process)
+        assert process.stdin
+        assert process.stdout
+        self._in, self._out = process.stdin.fileno(), process.stdout.fileno()
+        os.set_blocking(self._in, False)  # a process need not read what it is sent
+        if (said := self._said("", START_LIMIT_S)) != "ready":
+            self.end()
+            raise NotReady(said)
+
+    def _said(self, text: str, limit_s: float) -> str:
         line = b""
         try:
             if text and select([self._out], [], [], 0)[0]:
@@ -85,16 +111,27 @@ class Confined:
                 break
         return b""
 
+    def kill(self) -> None:
+        """Have it end while another thread waits for it, which then hears that it ended."""
+        if self._process:
+            self._process.kill()
+
     def end(self) -> None:
-        """End it, and what it started; it is not known to have ended before ``wait``, so its
-        number is still its own."""
-        if self.process.returncode is None:
-            with suppress(OSError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        for pipe in filter(None, (self.process.stdin, self.process.stdout)):
-            with suppress(OSError):
-                pipe.close()
+        """End it, and what it started."""
+        if self._process:
+            self._ending()
+        self._process = None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    # It is not known to have ended before ``wait``, so its number is still its own.
+    if process.returncode is None:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for pipe in filter(None, (process.stdin, process.stdout)):
+        with suppress(OSError):
+            pipe.close()
 
 
 def answer_lines(prepare: Callable[..., Callable[[bytes], str]]) -> None:

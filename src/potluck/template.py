@@ -1,17 +1,15 @@
 """Chat templates, which are programs of strangers: a process apart makes each prompt, not only
 the first, as a template can wait for a question. transformers does it there, in jinja's sandbox."""
 
-import atexit
 import json
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from potluck.confined import Confined
+from potluck.confined import Confined, NotReady
 
 CPU_LIMIT_S, WALL_LIMIT_S, LIMIT_BYTES = 1.0, 60.0, 2**30
 """Limits of one prompt. An ordinary one takes .0002 s; the process has .14 GiB of itself."""
@@ -33,14 +31,11 @@ def render(
     """Make the prompt for an answer to ``messages``; raise TemplateFailed if there is none.
     ``words`` are what the template finds by name; ``tools`` are schemas of functions."""
     line = json.dumps([template, messages, words, tools], default=str) + "\n"
-    said = ""
     with _lock:
-        for _ in range(2):
-            with suppress(BrokenPipeError):  # it ended since it was last asked
-                worker = _worker(os.getpid())
-                said = worker.ask(line, WALL_LIMIT_S) if worker.state == "ready" else worker.state
-                break
-            _worker.cache_clear()
+        try:
+            said = _worker(os.getpid()).ask(line, WALL_LIMIT_S)
+        except NotReady as error:
+            said = str(error)
     if not said.startswith('"'):
         raise TemplateFailed(said or f"it takes more than {CPU_LIMIT_S:g} s or 1 GiB")
     return str(json.loads(said))
@@ -48,9 +43,7 @@ def render(
 
 @cache
 def _worker(process: int) -> Confined:  # of this process: a fork starts its own
-    worker = Confined(__name__, CPU_LIMIT_S, LIMIT_BYTES)
-    atexit.register(worker.end)
-    return worker
+    return Confined(__name__, CPU_LIMIT_S, LIMIT_BYTES)
 
 
 def prepare() -> Callable[[bytes], str]:

@@ -12,7 +12,7 @@ from faults.peer import batch_of, key_of
 from nouns import terms
 from potluck.exchange import Key, WireError, decode
 from potluck.exchange.keys.keys import BATCH, verify
-from potluck.exchange.protocol.announcement import (
+from potluck.exchange.protocol.signed import (
     HELLO,
     MAX_ANNOUNCEMENT_BYTES,
     WHAT,

@@ -11,7 +11,6 @@ from nouns import terms
 from potluck.exchange import Key, WireError
 from potluck.exchange.keys.keys import STRANGERS, KnownKeys, verify
 from potluck.exchange.protocol import beliefs as module
-from potluck.exchange.protocol.announcement import Offer, encode_announcement, encode_answer
 from potluck.exchange.protocol.beliefs import (
     ANSWER_BYTES,
     ASKED_AT_ONCE,
@@ -26,6 +25,7 @@ from potluck.exchange.protocol.beliefs import (
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.peers import Peers
 from potluck.exchange.protocol.rules import InStep
+from potluck.exchange.protocol.signed import Offer, encode_announcement, encode_answer
 
 KEYS = {name: Key.new() for name in ("east", "north", "south", "eve")}
 NOW, THEN, LATER = b"now".ljust(16), b"then".ljust(16), b"later".ljust(16)
@@ -326,11 +326,12 @@ def test_recordings_of_this_nodes_earlier_start_are_looked_at_ten_times_a_second
     assert ear.looked == 2 * WRONG_SIGNATURES
 
 
-def test_a_member_whose_clock_goes_down_is_looked_at_once_each_time(ear):
+@pytest.mark.parametrize("order", [list, reversed])
+def test_a_member_that_signs_without_end_is_looked_at_once_each_time(ear, order):
+    """Its clock may go up or down."""
     ear.meet("south")
     looked = ear.looked
-    words = [said("south", at) for at in range(100)]
-    assert ear.hear("south", *reversed(words), now_s=1.0)
+    assert ear.hear("south", *order([said("south", at) for at in range(100)]), now_s=1.0)
     assert ear.looked - looked == 1
 
 
@@ -388,17 +389,3 @@ def test_names_that_do_not_answer_make_room_for_one_that_may(tmp_path, monkeypat
     ear.answer(question, now_s=99.0)
     assert ear.hear("eve", said("eve"), now_s=99.1)
     assert len(ear.beliefs._asked) == STRANGERS
-
-
-def test_a_member_that_signs_without_end_is_looked_at_once_each_time(ear):
-    ear.meet("south")
-    looked = ear.looked
-    assert ear.hear("south", *[said("south", at) for at in range(100)], now_s=1.0)
-    assert ear.looked - looked == 1
-    assert ear.box.peers.get("south").offered == {99}
-
-
-def test_a_name_under_which_more_comes_than_is_kept_is_asked(ear):
-    ear.meet("south")
-    ear.beliefs.ask("south")
-    assert ear.beliefs.take_question(1.0).name == "south"

@@ -2,7 +2,6 @@
 
 import pytest
 
-from potluck.exchange.protocol.announcement import Offer
 from potluck.exchange.protocol.fetch_queue import (
     IN_ALL,
     OF_STRANGERS,
@@ -10,6 +9,7 @@ from potluck.exchange.protocol.fetch_queue import (
     FetchJob,
     FetchQueue,
 )
+from potluck.exchange.protocol.signed import Offer
 
 
 def offers(*rounds, mark=b"d"):

@@ -5,8 +5,8 @@ import pytest
 from nouns import completion, terms
 from potluck.exchange import Key, encode
 from potluck.exchange.keys.keys import BATCH
-from potluck.exchange.protocol.announcement import offer_of
 from potluck.exchange.protocol.outbox import Outbox
+from potluck.exchange.protocol.signed import offer_of
 
 KEY = Key.new()
 

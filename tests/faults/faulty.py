@@ -28,7 +28,7 @@ from forked import Forked
 PHASES = {
     "look": "potluck.node.pace.free:Free.look",
     "draw": "potluck.node.pace.free:Free.draw",
-    "generate": "potluck.node.writer:Writer.write",
+    "generate": "potluck.node.loop:Node.write",
     "send": "potluck.exchange.zenoh.exchange:ZenohExchange.send",
     "receive": "potluck.exchange.zenoh.exchange:ZenohExchange.finish",
     "store": "potluck.node.storage.record:Record.keep_round",

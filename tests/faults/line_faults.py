@@ -17,7 +17,7 @@ from faults.soak_nodes import recipe
 from faults.swarm import Swarm
 from faults.test_hostile import repeated, stranger
 from potluck.config import LOCAL_SWARM
-from potluck.exchange.protocol.announcement import encode_answer
+from potluck.exchange.protocol.signed import encode_answer
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

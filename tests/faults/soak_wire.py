@@ -33,13 +33,14 @@ from nouns import terms
 from potluck.episode import MOST_TURNS
 from potluck.exchange import Limits, WireError, decode, decode_round, encode
 from potluck.exchange.keys.keys import BATCH, verify, without_signature
-from potluck.exchange.protocol.announcement import (
+from potluck.exchange.protocol.signed import (
     ANNOUNCEMENTS,
     MAX_OFFERS,
+    STATUS,
+    STATUS_LINES,
     WHAT,
     split_answer,
 )
-from potluck.exchange.protocol.signed import STATUS, STATUS_LINES
 from potluck.reports.status import MOST_AUTHORS
 
 TIGHT = Limits(message_bytes=1 << 16, completions=16, tokens=1000, vocabulary=50, text_bytes=2000)

@@ -24,7 +24,7 @@ from faults.exchanges import (
 from faults.peer import Plan, batch_of, key_of, open_session
 from nouns import terms
 from potluck.exchange import encode
-from potluck.exchange.protocol.announcement import (
+from potluck.exchange.protocol.signed import (
     Offer,
     decode_announcement,
     encode_announcement,

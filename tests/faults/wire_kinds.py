@@ -31,14 +31,15 @@ from fuzz import (
 from nouns import completion, episode, terms, text_only
 from potluck.exchange import Key, Round, encode, encode_round
 from potluck.exchange.keys.keys import SIGNATURE_BYTES, SIGNED
-from potluck.exchange.protocol.announcement import (
+from potluck.exchange.protocol.signed import (
     HELLO,
+    STATUS,
     WHAT,
     Offer,
     encode_announcement,
     encode_answer,
+    encode_status,
 )
-from potluck.exchange.protocol.signed import STATUS, encode_status
 from potluck.exchange.wire import byte_planes
 from potluck.reports.status import AuthorStatus, StatusLine
 

@@ -1,23 +1,20 @@
 """Runs whose answers are episodes: a game of a user's, in processes of its own, from recipe to
 resume."""
 
-import json
+import shutil
 import signal
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
 
 import tiny
-from faults.swarm import Swarm
 from forked import FORKING, Forked
 from launch.runs import Hears, crash, left_by, lines, numbers
-from potluck.cli.base import app
-from potluck.config import ConfigError, as_tree
+from potluck.config import ConfigError
 from potluck.evaluation import compare
-from potluck.evaluation.compare import evaluate_models, grade_environment
+from potluck.evaluation.compare import evaluate_models, make_task
 from potluck.evaluation.request import EvaluationRequest
 from potluck.launch import children, nodes
 from potluck.launch.in_process import run
@@ -41,11 +38,8 @@ class Walk:
         return f"{len(text) % 10}=", len(text) % 3, self.left == 0
 """
 NODES = ("large", "small")
-PACES = {
-    "in step": (),
-    "in step, vertical": ("plan=vertical",),
-    "free": ("pace=free",),
-}
+PACES = {"in step, vertical": ("plan=vertical",), "free": ("pace=free",)}
+"""In step and horizontal are nodes in processes of their own, below."""
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +64,21 @@ def recipe(models, tmp_path_factory):
     return make
 
 
+@pytest.fixture(scope="module")
+def whole(recipe, tmp_path_factory):
+    """The folder of a run. Nobody may write to it."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    run(recipe(), folder, trust_code=True)
+    return folder
+
+
+@pytest.fixture
+def copied(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "run")
+
+
 def weights(folder):
-    found = {}
-    for name in NODES:
-        place = max((folder / name / "checkpoints").iterdir())
-        found[name] = (place / "model.safetensors").read_bytes()
-    return found
+    return [left_by(folder, name, 3)[2] for name in NODES]
 
 
 @pytest.mark.parametrize("pace", PACES)
@@ -85,8 +88,7 @@ def test_a_run_of_episodes_that_was_killed_ends_with_the_same_bits(recipe, tmp_p
     crash(config, tmp_path / "run", 1, trust_code=True)
     run(config, tmp_path / "run", resume=True, trust_code=True)
     for name in NODES:
-        assert numbers(tmp_path / "run", name) == numbers(tmp_path / "whole", name)
-    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+        assert left_by(tmp_path / "run", name, 3) == left_by(tmp_path / "whole", name, 3)
 
 
 def test_episodes_through_a_server_go_on_to_the_same_bits_after_a_kill(
@@ -112,9 +114,9 @@ def test_episodes_through_a_server_go_on_to_the_same_bits_after_a_kill(
     assert len({seen["seed"] for seen in server.asked()}) > 12
 
 
-def test_an_episode_is_one_row_of_several_turns_with_one_reward(recipe, tmp_path):
-    run(recipe(), tmp_path / "run", trust_code=True)
-    written = lines(tmp_path / "run", "large", "completions")
+def test_an_episode_is_one_row_of_several_turns_with_one_reward_by_all_who_play_it(whole):
+    written, small = (lines(whole, name, "completions") for name in NODES)
+    assert written == small
     assert {each["author"] for each in written} == set(NODES)
     for line in written:
         roles = [each["role"] for each in line["turns"]]
@@ -123,50 +125,8 @@ def test_an_episode_is_one_row_of_several_turns_with_one_reward(recipe, tmp_path
         paid = sum(len(each["content"]) % 3 for each in line["turns"][::2])
         assert line["reward"] == (0 if line["end"] == "length" else paid)
     assert {each["end"] for each in written} == {"stop", "length", "turns"}
-    sources = [each["sources"]["small"] for each in lines(tmp_path / "run", "large")]
+    sources = [each["sources"]["small"] for each in lines(whole, "large")]
     assert all(each["turns_mean"] > 1 and not each["replay_refused_share"] for each in sources)
-
-
-def test_nodes_in_processes_of_their_own_play_each_others_episodes(recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(children, "subprocess", FORKING)
-    file = tmp_path / "recipe.json"
-    file.write_text(json.dumps(as_tree(recipe("deadline_s=60"))))
-    words = ["run", str(file), "--out", str(tmp_path / "run"), "--trust-code", "--display", "none"]
-    assert CliRunner().invoke(app, words).exit_code == 0
-    for name in NODES:
-        rounds = lines(tmp_path / "run", name)
-        assert [sorted(each["sources"]) for each in rounds] == [list(NODES)] * 3
-        assert not any(each["unreadable"] for each in rounds)
-
-
-def test_on_a_network_one_that_is_killed_keeps_its_rounds_and_batches(recipe, tmp_path):
-    """No more: its partner goes on without it, so the rounds behind are others than in a run in
-    which nobody was killed."""
-    slow = tmp_path / "slow.py"
-    slow.write_text(
-        "import time\n" + GAME.replace("self.left -= 1", "time.sleep(0.03)\n        self.left -= 1")
-    )
-    config = recipe("rounds=200", f"task.game={slow}:Walk", "swarm.kept_rounds=64")
-    sent = tmp_path / "run/small/sent"
-    with Swarm(config, tmp_path / "run", more=["--trust-code"], popen=Forked) as swarm:
-        swarm.start()
-        swarm.wait_until((sent / "000003.ptlk").exists, "its batch of round 3")
-        swarm.signal("small")
-        before = numbers(swarm.folder, "small")
-        rounds = len(before)
-        stored = {file: file.read_bytes() for file in sent.glob("*.ptlk")}
-        swarm.start("small", resume=True)
-        swarm.wait_until(lambda: swarm.round("small") > rounds, "it is back")
-        back = swarm.round("small")
-        swarm.wait_until(
-            lambda: any("small" in m["sources"] for m in swarm.metrics("large")[back:]),
-            "it is used",
-        )
-        assert {file: file.read_bytes() for file in stored} == stored
-        for name in NODES:
-            swarm.signal(name, signal.SIGINT)
-        assert swarm.wait() == dict.fromkeys(NODES, 130), swarm.logs()
-    assert numbers(swarm.folder, "small")[:rounds] == before
 
 
 def test_nodes_in_processes_of_their_own_that_are_all_killed_go_on_to_the_same_bits(
@@ -204,48 +164,42 @@ def test_nodes_in_processes_of_their_own_that_are_all_killed_go_on_to_the_same_b
         assert left_by(each, name, rounds) == left_by(tmp_path / "one", name, rounds)
 
 
-def test_both_heard_and_paid_the_same_and_other_methods_can_be_tried_on_it(recipe, tmp_path):
-    run(recipe(), tmp_path / "run", trust_code=True)
-    small, large = (lines(tmp_path / "run", name, "completions") for name in NODES)
-    assert small == large
-    plan = make_plan(tmp_path / "run", methods="nois,tis", node="small", out=tmp_path / "out")
+def test_other_methods_can_be_tried_on_it(whole, tmp_path):
+    plan = make_plan(whole, methods="nois,tis", node="small", rounds=2, out=tmp_path / "out")
     rows = list(replay(plan, say=pytest.fail, trust_code=True))
-    assert [row.method for row in rows] == ["nois"] * 3 + ["tis"] * 3
+    assert [row.method for row in rows] == ["nois"] * 2 + ["tis"] * 2
     assert all(-1 <= row.cosine <= 1 for row in rows)
 
 
-@pytest.mark.parametrize("grade", ["replay", "own"])
-def test_a_node_is_evaluated_by_the_grade_that_its_run_found(recipe, tmp_path, monkeypatch, grade):
-    folder, tasks, told = tmp_path / "run", [], []
-    run(recipe("rounds=1"), folder, trust_code=True)
-    (file,) = folder.rglob(ENVIRONMENT)
-    file.write_text(file.read_text().replace('"replay"', f'"{grade}"'))
+def test_a_node_is_evaluated_by_the_grade_that_its_run_found(copied, tmp_path, monkeypatch):
+    tasks, told = [], []
+    (file,) = copied.rglob(ENVIRONMENT)
+    file.write_text(file.read_text().replace('"replay"', '"own"'))
 
-    def graded(task, kept, say):
-        grade_environment(task, kept, say)
-        tasks.append(task)
+    def made(config, **grading):
+        tasks.append(make_task(config, **grading))
+        return tasks[-1]
 
-    monkeypatch.setattr(compare, "grade_environment", graded)
+    monkeypatch.setattr(compare, "make_task", made)
     few = ["evaluation.problems=3"]
     asked = {"split": "validation", "samples": 2, "overrides": few, "trust_code": True}
     elsewhere = tiny.save(tmp_path / "model")
     for request in (
-        *(EvaluationRequest(f"{folder / name}", **asked) for name in NODES),
-        EvaluationRequest(elsewhere, recipe=folder, **asked),
+        EvaluationRequest(f"{copied / 'small'}", **asked),
+        EvaluationRequest(elsewhere, recipe=copied, **asked),
     ):
         evaluate_models(request, progress=lambda *step: None, say=told.append)
-    assert [task.environment.grade for task in tasks] == [grade] * 3
+    assert [task.environment.grade for task in tasks] == ["own"] * 2
     assert told == []
 
 
-def test_a_model_of_the_hub_knows_nothing_of_the_current_folder(recipe, tmp_path, monkeypatch):
+def test_a_model_of_the_hub_knows_nothing_of_the_current_folder(copied, monkeypatch):
     """Its id has two parts, as the path of the model here."""
-    folder, shown, told = tmp_path / "run", [], []
-    run(recipe("rounds=1", "evaluation.problems=3"), folder, trust_code=True)
-    tiny.save(folder / "owner" / "model")
-    monkeypatch.chdir(folder)
+    shown, told = [], []
+    tiny.save(copied / "owner" / "model")
+    monkeypatch.chdir(copied)
     asked = {"recipe": Path("recipe.json"), "split": "validation", "trust_code": True}
-    request = EvaluationRequest("owner/model", **asked)
+    request = EvaluationRequest("owner/model", overrides=["evaluation.problems=3"], **asked)
     evaluate_models(request, progress=lambda *step: shown.append(step), say=told.append)
     assert [line.partition(": ")[2] for line in told] == [
         "played several times over, to see whether it repeats"

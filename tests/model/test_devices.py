@@ -92,6 +92,12 @@ def test_an_evaluation_says_so_too(machine, potluck_says, device, is_told):
     assert ("--device auto takes the CPU" in said) == is_told
 
 
+def test_a_model_that_was_loaded_does_not_use_the_attention_that_plans_for_each_length(tiny_models):
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    LanguageModel.load(tiny_models["small"], device="cpu")
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
 @pytest.mark.skipif(not torch.backends.mps.is_available(), reason="there is no Mac's GPU here")
 def test_a_run_on_a_mac_learns_on_its_gpu(tiny_models, tmp_path):
     made = tiny.recipe({"small": tiny_models["small"]}, "rounds=2")

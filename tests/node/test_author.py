@@ -140,6 +140,7 @@ def test_waiting_for_others_is_apart_from_reading_and_storing(monkeypatch, times
     monkeypatch.setattr(participant, "time", clock)
     node = Stand(
         name="a",
+        task=None,
         pace=Together(None, "a", 1, 0.5, 0.5),
         exchange=Exchange(clock, times),
         record=SlowRecord(clock),

@@ -1,6 +1,7 @@
 """Others' successes: against plain loops, and by their laws."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,9 @@ from torch.testing import assert_close
 
 import paper
 from potluck.objective.advantages import group_advantages
-from potluck.objective.others import select_others, sequence_likelihood, weigh_by_likelihood
+from potluck.objective.methods import ObjectiveConfig
+from potluck.objective.others import select_others, sequence_likelihood
+from potluck.objective.weights import likelihood
 
 completion = st.tuples(
     st.lists(st.floats(-20, 0, width=32), min_size=1, max_size=6),
@@ -34,8 +37,8 @@ def test_it_is_what_a_plain_loop_gives(rows, others, exponent):
     own_B = torch.tensor([own for *_, own in rows])
     kept_B = select_others(advantage_B, own_B, others)
     if others == "likely-successes":
-        likelihood_B = sequence_likelihood(logp_BT, mask_BT)
-        kept_B = weigh_by_likelihood(kept_B, own_B, likelihood_B, exponent=exponent)
+        given = SimpleNamespace(logp_start_BT=logp_BT, mask_BT=mask_BT, own_B=own_B)
+        kept_B = kept_B * likelihood(given, ObjectiveConfig(likelihood_exponent=exponent))
     logp, advantage, own = zip(*rows, strict=True)
     expected = paper.from_others(advantage, logp, own, others=others, c=exponent)
     assert kept_B.tolist() == pytest.approx(expected, rel=1e-4, abs=1e-6)
@@ -57,8 +60,6 @@ def test_a_wrong_shape_is_refused(wrong):
     own_B = torch.tensor([True, False])
     with pytest.raises(ValueError, match=r"advantage_B|own_B"):
         select_others(wrong, own_B, "all")
-    with pytest.raises(ValueError, match=r"likelihood_B|advantage_B"):
-        weigh_by_likelihood(torch.ones(2), own_B, wrong, exponent=1.0)
 
 
 #
@@ -102,17 +103,3 @@ def test_equal_rewards_teach_exactly_nothing(scale, reward, size):
 def test_a_rounding_error_in_the_mean_is_no_advantage(scale, size):
     reward_G = torch.tensor([0.3] * size)
     assert group_advantages(reward_G, scale=scale).tolist() == [0.0] * size
-
-
-@given(rewards, st.sampled_from([0.5, 2.0, 16.0]))
-def test_only_without_a_scale_does_the_unit_of_the_rewards_matter(reward, unit):
-    reward_G = torch.tensor(reward)
-    assert_close(group_advantages(unit * reward_G), group_advantages(reward_G))
-    plain_G = group_advantages(reward_G, scale="none")
-    assert_close(group_advantages(unit * reward_G, scale="none"), unit * plain_G)
-
-
-@pytest.mark.parametrize("reward", [[0.0, 1.0], [1.0, 1.0]])
-def test_an_unknown_scale_is_refused_even_where_it_would_make_no_difference(reward):
-    with pytest.raises(ValueError, match="scale is 'range'; choose one of std, none"):
-        group_advantages(torch.tensor(reward), scale="range")

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 import tiny
 from launch.runs import crash
-from potluck.builder.checks import require_served
+from potluck.builder.checks import require_engines
 from potluck.builder.plan import check, plan_cost
 from potluck.cli.base import app
 from potluck.config import ConfigError
@@ -347,9 +347,9 @@ def test_what_a_server_cannot_do_is_refused_by_name(recipe, keys, message):
 
 def test_authors_that_are_not_trusted_and_environments_are_refused(recipe, tmp_path):
     with pytest.raises(ConfigError, match="cannot bound what 'small' teaches"):
-        require_served(recipe(), tmp_path, ["big"], SimpleNamespace(environment=None))
+        require_engines(recipe(), tmp_path, ["big"], SimpleNamespace(environment=None))
     with pytest.raises(ConfigError, match="which plays no episodes"):
-        require_served(recipe(), tmp_path, ["big", "small"], SimpleNamespace(environment=object()))
+        require_engines(recipe(), tmp_path, ["big", "small"], SimpleNamespace(environment=object()))
 
 
 def test_a_key_goes_to_no_host_without_consent(server, recipe, tmp_path, monkeypatch):

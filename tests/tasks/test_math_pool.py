@@ -2,10 +2,8 @@
 
 import os
 import signal
-import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -33,24 +31,7 @@ def workers():
 
 
 def pids(workers):
-    return [worker.process.pid for worker in workers.idle]
-
-
-def is_there(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # A child of nobody may wait a moment for init to take it.
-    state = Path(f"/proc/{pid}/stat")
-    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def gone(pid, within_s):
-    end_s = time.monotonic() + within_s
-    while is_there(pid) and time.monotonic() < end_s:
-        time.sleep(0.01)
-    return not is_there(pid)
+    return [worker.process.pid for worker in workers.idle if worker.process]
 
 
 def test_a_slow_answer_costs_its_limit_and_its_process_and_no_other_answer(workers):
@@ -58,7 +39,7 @@ def test_a_slow_answer_costs_its_limit_and_its_process_and_no_other_answer(worke
     (pid,), before = pids(workers), os.times()
     assert workers.judge([RIGHT, WRONG, SLOW, RIGHT, WRONG]) == [True, False, False, True, False]
     after = os.times()
-    assert gone(pid, 0)
+    assert not Path(f"/proc/{pid}").exists()
     spent_s = after.children_user + after.children_system
     spent_s -= before.children_user + before.children_system
     assert 0.5 < spent_s < 4  # starting it is in there, too
@@ -74,26 +55,6 @@ def test_two_processes_share_the_answers():
         with_two.close()
 
 
-def test_a_process_that_does_not_compute_is_not_waited_for_either(workers, monkeypatch):
-    workers.judge([RIGHT])
-    (pid,) = pids(workers)
-    os.kill(pid, signal.SIGSTOP)
-    monkeypatch.setattr(workers, "_wall_limit_s", 0.3)
-    start_s = time.monotonic()
-    assert workers.judge([RIGHT]) == [False]
-    assert time.monotonic() - start_s > 0.2
-    assert gone(pid, 0)
-
-
-def test_an_idle_process_that_died_costs_no_answer(workers):
-    workers.judge([RIGHT])
-    (pid,) = pids(workers)
-    os.kill(pid, signal.SIGKILL)
-    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-        time.sleep(0.01)
-    assert workers.judge([RIGHT, WRONG]) == [True, False]
-
-
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
 def test_memory_is_limited_and_the_terminal_is_not_shared(workers):
     workers.judge([RIGHT])
@@ -104,14 +65,6 @@ def test_memory_is_limited_and_the_terminal_is_not_shared(workers):
     # Warm, it is far from the limit, or answers would be wrong for want of memory.
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
     assert pages * os.sysconf("SC_PAGESIZE") < 2**30
-
-
-def test_nothing_is_left_when_closed(workers):
-    workers.judge([RIGHT])
-    (pid,) = pids(workers)
-    workers.close()
-    assert gone(pid, 0)
-    assert pids(workers) == []
 
 
 def test_it_works_from_another_thread_and_from_two_at_once(workers):
@@ -146,71 +99,24 @@ def test_after_an_interruption_no_answer_is_taken_for_anothers(workers):
     assert len(pids(workers)) == 1
 
 
-HOST = """
-import os, sys
-sys.path.insert(0, sys.argv[1])
-from potluck.tasks.math.pool import Ask, are_right, shared_workers
-if __name__ == "__main__":
-    assert are_right([Ask("", r"\\sqrt{8}", r"2\\sqrt{2}")]) == [True]
-    print(*(w.process.pid for w in shared_workers().idle), flush=True)
-    if sys.argv[2] == "stay":
-        sys.stdin.read()
-"""
-
-
-def host(tmp_path, way):
-    file = tmp_path / "host.py"
-    file.write_text(HOST)
-    arguments = [sys.executable, "-X", "dev", "-W", "error", str(file), SOURCE, way]
-    return subprocess.Popen(
-        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def test_they_end_quietly_with_the_interpreter(tmp_path):
-    with host(tmp_path, "end") as process:
-        out, error = process.communicate(timeout=LONG_S)
-    assert (process.returncode, error) == (0, "")
-    assert out.split()
-    assert all(gone(int(pid), LONG_S) for pid in out.split())
-
-
-def test_they_end_by_themselves_when_their_parent_is_killed(tmp_path):
-    with host(tmp_path, "stay") as process:
-        pids = [int(pid) for pid in process.stdout.readline().split()]
-        assert pids
-        assert all(map(is_there, pids))
-        process.kill()
-    assert all(gone(pid, LONG_S) for pid in pids)
-
-
-def test_no_answer_is_run_as_code_not_even_behind_the_filters(tmp_path):
+def test_no_answer_is_run_as_code_not_even_behind_the_filters(tmp_path, monkeypatch):
     """The second way hands the text to math-verify itself, as no answer ever comes to it."""
+    monkeypatch.chdir(tmp_path)
     assert are_right([Ask("", "x", CODE), Ask("", "x", f"${CODE}$")]) == [False, False]
-    code = f"""
-import sys; sys.path.insert(0, {SOURCE!r})
-from potluck.tasks.math.pool import _equality
-equal = _equality()
-assert equal('x ^ {{ 2 }}', 'x x')
-for text in ({CODE!r}, '1+' + {CODE!r}, '1 + 1 = $' + {CODE!r} + '$ 1'):
-    assert not equal('x', text)
-"""
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=LONG_S,
-                   capture_output=True)  # fmt: skip
+    equal = pool._equality()
+    assert equal("x ^ { 2 }", "x x")
+    for text in (CODE, f"1+{CODE}", f"1 + 1 = ${CODE}$ 1"):
+        assert not equal("x", text)
     assert list(tmp_path.iterdir()) == []
-    assert not Path("touched").exists()
-
-
-def test_a_process_that_does_not_start_is_an_error_that_says_so(monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(TaskError, match=r"did not start \(exit status 1\); try `python -c"):
-        Workers(1).judge([RIGHT])
 
 
 def test_a_library_that_does_not_work_is_named(monkeypatch, tmp_path):
     (tmp_path / "math_verify.py").write_text("raise ImportError('no ANTLR\\nat all')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(TaskError, match=r"cannot be used \(ImportError: no ANTLR\)"):
+    with pytest.raises(TaskError, match=r"cannot be used \(ImportError: no ANTLR\); see"):
+        Workers(1).judge([RIGHT])
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(TaskError, match=r"\(its process ended .*try `python -c"):
         Workers(1).judge([RIGHT])
 
 
@@ -290,10 +196,10 @@ def test_math_verify_alone_is_asked_where_the_recipe_says_so():
     assert not Path("touched").exists()
 
 
-@pytest.mark.parametrize("answer", ["9^{9^{9^{9}}}", "((((9!)!)!)!)!", "{" * 1900, "x^{99999999}"])
-def test_math_verify_alone_is_bounded_too(answer):
-    assert are_right([Ask("", "18", answer, "math-verify")]) == [False]
-    assert are_right([Ask("", "18", "18.0", "math-verify")]) == [True]
+def test_math_verify_alone_is_bounded_too(workers):
+    answers = ["9^{9^{9^{9}}}", "{" * 1900, "18.0"]
+    asks = [Ask("", "18", answer, "math-verify") for answer in answers]
+    assert workers.judge(asks) == [False, False, True]
 
 
 def test_algebra_compares_decimals_to_their_last_digit():
@@ -309,3 +215,11 @@ def test_the_librarys_own_verdict_finds_the_box_and_needs_none():
     assert pool.plain_verdict(r"\frac{1}{2}", r"so it is $\boxed{0.5}$")
     assert pool.plain_verdict(r"\frac{1}{2}", "0.5")
     assert not pool.plain_verdict(r"\frac{1}{2}", "0.6")
+
+
+def test_nothing_is_left_when_closed(workers):
+    workers.judge([RIGHT])
+    (pid,) = pids(workers)
+    workers.close()
+    assert not Path(f"/proc/{pid}").exists()
+    assert pids(workers) == []

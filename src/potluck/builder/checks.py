@@ -10,6 +10,7 @@ import torch
 
 from potluck.builder.exchange import make_agenda, trusts_of
 from potluck.config import ConfigError, RunConfig
+from potluck.fields import refuse
 from potluck.model import ModelError, Reader, loading
 from potluck.model.prompt import prompt_ids, special_ids
 from potluck.node.learning.group import ProcessGroup
@@ -24,16 +25,22 @@ LONGEST = 200
 """Problems with the longest questions whose prompts are looked at, where any may be drawn."""
 
 
+def tokenizers_of(config: RunConfig) -> list[list[str]]:
+    """List the nodes that learn, those of one tokenizer together."""
+    groups: dict[str, list[str]] = {}
+    for name, node in config.learners.items():
+        groups.setdefault(loading.fingerprint(loading.load_tokenizer(node.reads)), []).append(name)
+    return [*groups.values()]
+
+
 def require_tokenizers(config: RunConfig) -> None:
     """Raise ModelError unless all nodes share a tokenizer, or read texts and no claims about ids;
     or if one lacks the stop tokens named, or they are text to it where texts are read: a text that
     comes without its end would be read with it, and graded so."""
-    tokenizers = {
-        name: loading.load_tokenizer(node.reads) for name, node in config.learners.items()
-    }
-    prints = {name: loading.fingerprint(tokenizer) for name, tokenizer in tokenizers.items()}
-    reads_texts = len({*prints.values()}) > 1 or config.learners.keys() != config.node.keys()
-    for name, tokenizer in tokenizers.items():
+    groups = tokenizers_of(config)
+    reads_texts = len(groups) > 1 or config.learners.keys() != config.node.keys()
+    for name, node in config.learners.items():
+        tokenizer = loading.load_tokenizer(node.reads)
         loading.named_stop_ids(tokenizer, config.sampling.stop)
         for token in config.sampling.stop if reads_texts else ():
             if tokenizer.get_vocab()[token] not in special_ids(tokenizer):
@@ -41,29 +48,25 @@ def require_tokenizers(config: RunConfig) -> None:
                     f"[sampling] stop names {token!r}, which is plain text to {name!r}; where "
                     f"completions go as text, only special tokens can end them: drop it"
                 )
-    for one, other in pairwise(prints):
-        if prints[other] == prints[one]:
-            continue
-        named = (f"{name!r} ({config.node[name].model})" for name in (one, other))
-        differ = f"the tokenizers of {' and '.join(named)} differ"
-        if reads_author_logp(config.objective):
-            raise ModelError(
-                f"{differ}, so the log-probabilities that one tells of its tokens say nothing of "
-                f"the other's, but method {method_of(config.objective)!r} reads them; set "
-                f"[objective] method = 'lws', or take models of one tokenizer"
-            )
-        if config.swarm.text == "never":
-            raise ModelError(f"{differ}, and [swarm] text is 'never'; drop it, so that texts go")
+    if len(groups) < 2:
+        return
+    named = (f"{name!r} ({config.node[name].model})" for name, *_ in groups[:2])
+    differ = f"the tokenizers of {' and '.join(named)} differ"
+    if reads_author_logp(config.objective):
+        raise ModelError(
+            f"{differ}, so the log-probabilities that one tells of its tokens say nothing of the "
+            f"other's, but method {method_of(config.objective)!r} reads them; set [objective] "
+            f"method = 'lws', or take models of one tokenizer"
+        )
+    if config.swarm.text == "never":
+        raise ModelError(f"{differ}, and [swarm] text is 'never'; drop it, so that texts go")
 
 
 def notes_on_tokenizers(config: RunConfig) -> list[str]:
     """Write a line that says which nodes read each other's texts and not ids, if any."""
-    groups: dict[str, list[str]] = {}
-    for name, node in config.learners.items():
-        groups.setdefault(loading.fingerprint(loading.load_tokenizer(node.reads)), []).append(name)
-    if len(groups) < 2:
+    if len(groups := tokenizers_of(config)) < 2:
         return []
-    of = " | ".join(", ".join(names) for names in groups.values())
+    of = " | ".join(", ".join(names) for names in groups)
     return [f"{len(groups)} tokenizers ({of}): each reads the others' texts (docs/tokenizers.md)"]
 
 
@@ -72,20 +75,21 @@ def sends_text(config: RunConfig, *, all_here: bool) -> bool:
     machine, so that their tokenizers can be compared."""
     if config.swarm.text != "auto":
         return config.swarm.text == "always"
-    models = {node.reads for node in config.learners.values()}
     if all_here:
-        return len({loading.fingerprint(loading.load_tokenizer(model)) for model in models}) > 1
-    return len(models) > 1 or config.swarm.open
+        return len(tokenizers_of(config)) > 1
+    return len({node.reads for node in config.learners.values()}) > 1 or config.swarm.open
 
 
 def require_one_prompt(config: RunConfig, task: Task) -> None:
     """Raise ModelError unless all nodes ask a problem with the same ids, or send texts too: nodes
     take no completion that was written to another prompt."""
-    problem = task.problem(task.ids("train")[0])
     if sends_text(config, all_here=True):
         return
-    models = {name: node.reads for name, node in config.learners.items()}
-    prompts = {name: prompt_ids(loading.load_tokenizer(models[name]), problem) for name in models}
+    problem = task.problem(task.ids("train")[0])
+    prompts = {
+        name: prompt_ids(loading.load_tokenizer(node.reads), problem)
+        for name, node in config.learners.items()
+    }
     for one, other in pairwise(prompts):
         if not np.array_equal(prompts[one], prompts[other]):
             raise ModelError(
@@ -122,10 +126,8 @@ def require_completion_budget(config: RunConfig, task: Task) -> list[int]:
     asked += task.ids("out-of-distribution")[: wanted.out_of_distribution]
     lengths = []
     for model in dict.fromkeys(node.reads for node in config.learners.values()):
-        tokenizer, limit = (
-            loading.load_tokenizer(model),
-            _positions(model, sampling.max_total_tokens),
-        )
+        tokenizer = loading.load_tokenizer(model)
+        limit = _positions(model, sampling.max_total_tokens)
         for problem in map(task.problem, asked):
             prompt_P = prompt_ids(tokenizer, problem)
             completion_budget(prompt_P, problem, max_total_tokens=limit)
@@ -170,41 +172,23 @@ def require_turns(policies: Mapping[str, Reader], task: Task) -> None:
         policy.require_turns(problem)
 
 
-def require_playing(config: RunConfig, task: Task) -> None:
-    """Raise ConfigError where an engine cannot play in the task's environment, if it has one."""
-    for name, node in config.learners.items() if environment_of(task) else ():
-        if isinstance(node.engine, VllmOptions) and node.engine.overlap:
-            raise ConfigError(
-                f"[node.{name}.engine] overlap = true, but what plays in an environment cannot be "
-                f"begun while the node learns; drop it"
-            )
-
-
 def require_processes(config: RunConfig, processes: ProcessGroup, task: Task) -> None:
     """Raise ConfigError unless several processes, where there are, can be each node."""
-    if processes.size == 1:
-        return
-    for name, node in config.learners.items():
-        if environment_of(task):
-            raise ConfigError(
-                f"[node.{name}] is {processes.size} processes, which cannot play in the task's "
-                f"environment together; start one process"
-            )
-        if node.optimizer == "adamw-8bit":
-            raise ConfigError(
-                f"[node.{name}] optimizer 'adamw-8bit' keeps its moments in one process, but there "
-                f"are {processes.size}; set optimizer = 'adamw', whose moments are shared out"
-            )
-        if not node.engine.several_processes:
-            raise ConfigError(
-                f"[node.{name}.engine] is sent the weights of one process, but there are "
-                f"{processes.size}; drop the table, or start one process"
-            )
-        if node.device not in ("auto", "cpu", "cuda"):
-            raise ConfigError(
-                f"[node.{name}] device is {node.device!r}, but each of {processes.size} processes "
-                f"has its own; set device = 'auto', 'cuda' or 'cpu'"
-            )
+    count = processes.size
+    for name, node in config.learners.items() if count > 1 else ():
+        at = f"[node.{name}]"
+        wrong = {
+            f"{at} is {count} processes, which cannot play in the task's environment together; "
+            f"start one process": environment_of(task),
+            f"{at} optimizer 'adamw-8bit' keeps its moments in one process, but there are {count}; "
+            f"set optimizer = 'adamw', whose moments are shared "
+            f"out": node.optimizer == "adamw-8bit",
+            f"[node.{name}.engine] is sent the weights of one process, but there are {count}; drop "
+            f"the table, or start one process": not node.engine.several_processes,
+            f"{at} device is {node.device!r}, but each of {count} processes has its own; set "
+            f"device = 'auto', 'cuda' or 'cpu'": node.device not in ("auto", "cpu", "cuda"),
+        }
+        refuse(wrong)
 
 
 def notes_on_devices(config: RunConfig) -> list[str]:
@@ -236,19 +220,25 @@ def require_baseline(config: RunConfig, folder: Path, here: Collection[str]) -> 
             )
 
 
-def require_served(
+def require_engines(
     config: RunConfig, folder: Path, here: Collection[str], task: Task | None
 ) -> None:
-    """Raise ConfigError for what a server that trains a node of this process cannot do."""
-    for name in (each for each in here if config.node[each].engine.trains):
+    """Raise ConfigError for what the engine of a node of this process cannot do."""
+    for name in here:
+        engine, plays = config.node[name].engine, task and environment_of(task)
         trusts, at = trusts_of(config, folder, name, here), f"{name!r} learns behind a server"
-        if others := [each for each in config.members if not trusts(each)]:
-            raise ConfigError(
-                f"{at}, which cannot bound what {others[0]!r} teaches, and does not trust it: name "
-                f"it in a [swarm] roster, or set [objective] trust = 'everybody' among friends"
-            )
-        if task and environment_of(task):
-            raise ConfigError(f"{at}, which plays no episodes; drop its table engine")
+        strange = [each for each in config.members if not trusts(each)]
+        wrong = {
+            f"[node.{name}.engine] overlap = true, but what plays in an environment cannot be "
+            f"begun while the node learns; drop it": (
+                isinstance(engine, VllmOptions) and engine.overlap and plays
+            ),
+            f"{at}, which plays no episodes; drop its table engine": engine.trains and plays,
+            f"{at}, which cannot bound what {next(iter(strange), '')!r} teaches, and does not "
+            f"trust it: name it in a [swarm] roster, or set [objective] trust = 'everybody' among "
+            f"friends": engine.trains and strange,
+        }
+        refuse(wrong)
 
 
 def notes_on_trust(config: RunConfig, folder: Path, here: Collection[str]) -> list[str]:

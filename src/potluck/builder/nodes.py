@@ -30,7 +30,6 @@ from potluck.node.pace.together import Together
 from potluck.node.participant import NodeProgress
 from potluck.node.storage import checkpoint
 from potluck.node.storage.record import Record
-from potluck.node.writer import Writer
 from potluck.objective.habit import HabitTest
 from potluck.rollout.base import Engine
 from potluck.rollout.options import TextOptions
@@ -215,21 +214,15 @@ def make_nodes(
         record = Record(folder / name, run=config.name, node=name)
         trusts = trusts_of(config, folder, name, exchanges)
         tests = config.objective.tests_habits
-        writer = Writer(
-            name=name,
-            engine=_engine(config, learner, folder, task, notify),
-            task=task,
-            policy=learner.policy,
-            config=config,
-            sends_text=sends_text,
-        )
         nodes.append(
             Node(
                 name=name,
                 pace=make_pace(config, agenda, record, trusts),
                 task=task,
-                writer=writer,
+                config=config,
+                engine=_engine(config, learner, folder, task, notify),
                 learner=learner,
+                sends_text=sends_text,
                 exchange=exchanges[name],
                 record=record,
                 trusts=trusts,

@@ -28,14 +28,14 @@ def check_command(
     ] = None,
 ) -> None:
     """Play an environment several times over, to see whether it repeats; it ends with 1 if not."""
-    from potluck.tasks.environments.check import MOST_ROWS, check, kind_of
-    from potluck.tasks.environments.kinds import EnvironmentKind, Spec
+    from potluck.tasks.environments.check import MOST_ROWS, check
+    from potluck.tasks.environments.kinds import Spec
     from potluck.tasks.sources import own_rows
 
     read = islice(own_rows(str(rows), "train"), MOST_ROWS) if rows else [("", {})]
     with stoppable("stopped; nothing was written"), err.status(f"playing {name} ..."):
-        kind: EnvironmentKind = "environment" if environment else kind_of(name, LIMITS)
-        found = check(Spec(kind, name), LIMITS, [row for _, row in read], action or ())
+        spec = Spec("environment" if environment else None, name)
+        found = check(spec, LIMITS, [row for _, row in read], action or ())
     say(f"{name} ({found.kind}): {found}")
     for line in found.why:
         say(f"  {line}")

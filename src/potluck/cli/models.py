@@ -246,13 +246,9 @@ def _keep(plan: ReplayPlan, measured: Iterator[ReplayRow], lines: list[ReplayRow
 
 
 def _tell(plan: ReplayPlan, lines: list[ReplayRow]) -> None:
-    from potluck.replay.picture import draw
-
-    draw(lines, plan.out / "replay.png")
     out.print(table(lines, out))
     out.print(authors_table(lines, out))
     if len(plan.methods) > 1:
         out.print(differences_table(lines, out))
     out.print(LEGEND, style="dim", markup=False)
-    for name in ("replay.png", "replay.jsonl"):
-        say(f"  {plan.out / name}")
+    say(f"  {plan.out / 'replay.jsonl'}")

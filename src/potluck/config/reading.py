@@ -10,11 +10,11 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from potluck.config.run import NodeConfig, RunConfig
 from potluck.config.validation import require_valid
-from potluck.fields import ConfigError, hint
+from potluck.fields import ConfigError, fields, hint
 from potluck.files import unsealed
 from potluck.objective.methods import METHODS, ObjectiveConfig
 
@@ -137,10 +137,8 @@ def _without_method(tree: dict[str, Any]) -> dict[str, Any]:
                 f"what is learned from others; name all of them, or a method instead"
             )
         return tree
-    if (method := str(objective["method"]).lower()) not in METHODS:
-        raise ConfigError(
-            f"objective.method is {objective['method']!r}; choose one of {', '.join(METHODS)}"
-        )
+    if (method := str(named := objective["method"]).lower()) not in METHODS:
+        raise ConfigError(f"objective.method is {named!r}; choose one of {', '.join(METHODS)}")
     for key, value in METHODS[method].fields.items():
         if rest.get(key, value) != value:
             raise ConfigError(
@@ -176,10 +174,8 @@ def _read(kind: Any, value: Any, at: str) -> Any:
         if origin is Mapping:
             raise ConfigError(f"{found}; expected a table") from None
         if origin is Union:
-            words = [
-                repr(word) for part in inner for word in get_args(part) if isinstance(word, str)
-            ]
-            raise ConfigError(f"{found}; expected a list, or {', '.join(words)}") from None
+            (words,) = (get_args(part) for part in inner if get_origin(part) is Literal)
+            raise ConfigError(f"{found}; expected a list, or {words[0]!r}") from None
         raise ConfigError(f"{found}: {error}") from None
 
 
@@ -205,11 +201,10 @@ def _read_table(kind: Any, value: Any, at: str) -> Any:
     given = {key: value[key] for key in value if key != kind.__struct_config__.tag_field}
     names = [*known, *(["method"] if kind is ObjectiveConfig else [])]
     for key in map(str, given):
-        if kind is NodeConfig and key == "server":
-            way = f"its table is [{at}.engine], name = 'vllm'"
-            raise ConfigError(f"{where} has no key 'server' any more; {way}")
         if key not in known:
             way = place_hint(key, names, at) or hint(key, names)
+            if kind is NodeConfig and key == "server":
+                way = f"its table is [{at}.engine], name = 'vllm'"
             raise ConfigError(f"{where} has no key {key!r}; {way}")
     for field in known.values():
         if field.required and field.name not in given:
@@ -220,15 +215,12 @@ def _read_table(kind: Any, value: Any, at: str) -> Any:
 
 def _read_list(kinds: tuple[Any, ...], value: Any, at: str) -> tuple[Any, ...]:
     """Read a list of one kind (``kinds`` ends in an ellipsis), or of a kind for each place."""
-    found, of_tables, any_number = f"{at} is {value!r}", _is_table(kinds[0]), kinds[1:] == (...,)
-    if not isinstance(value, list | tuple):
+    of_tables, wanted = _is_table(kinds[0]), f"a list of {len(kinds)}"
+    if kinds[1:] == (...,):
         wanted = f"one table for each, [[{at}]]" if of_tables else f"a list, such as [{value!r}]"
-        wanted = wanted if any_number else f"a list of {len(kinds)}"
-        raise ConfigError(f"{found}; expected {wanted}")
-    if any_number:
-        kinds = kinds[:1] * len(value)
-    if len(kinds) != len(value):
-        raise ConfigError(f"{found}; expected a list of {len(kinds)}")
+        kinds = kinds[:1] * len(value) if isinstance(value, list | tuple) else ()
+    if not isinstance(value, list | tuple) or len(kinds) != len(value):
+        raise ConfigError(f"{at} is {value!r}; expected {wanted}")
     places = (f"{at}.{number}" if of_tables else at for number in range(len(value)))
     return tuple(map(_read, kinds, value, places))
 

@@ -13,7 +13,6 @@ from rich.text import Text
 from potluck.config import load
 from potluck.config.control import controls_of
 from potluck.demo.finding import COLUMNS, NOTE, TOGETHER, OwnAnswers, Result, own_answers
-from potluck.demo.picture import draw
 from potluck.files import write_atomically
 from potluck.launch.side_by_side import WholeRun, run_side_by_side
 from potluck.reports.answers import ControlAnswer, add_answers, answer_of
@@ -52,8 +51,8 @@ def cells(folder: Path, *, rounds: int | None, seeds: range) -> list[Cell]:
 
 
 def demo(folder: Path, *, rounds: int | None, seeds: range, console: Console) -> Result:
-    """Run the cells and write summary.json, accuracy.png and report.html; raise PotluckError if the
-    folder is in use, or if a run breaks down."""
+    """Run the cells and write summary.json and report.html; raise PotluckError if the folder is in
+    use, or if a run breaks down."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise PotluckError(f"{folder} exists; name another folder with --out, or remove it")
     began, plan = time.monotonic(), cells(folder, rounds=rounds, seeds=seeds)
@@ -62,13 +61,12 @@ def demo(folder: Path, *, rounds: int | None, seeds: range, console: Console) ->
         raise KeyboardInterrupt
     result = summarise(plan, seconds=round(time.monotonic() - began, 1))
     write_atomically(folder / "summary.json", msgspec.json.format(msgspec.json.encode(result)))
-    draw(result, folder / "accuracy.png")
     _write_report(result, plan, folder / "report.html")
     table = new_table(console, COLUMNS[:2], COLUMNS[2:])
     for row in result.rows:
         table.add_row(*map(Text, row))
     console.print(*map(str, result.gains), table, NOTE, sep="\n", markup=False, highlight=False)
-    files = [f"  {folder / name}" for name in ("report.html", "accuracy.png", "summary.json")]
+    files = [f"  {folder / name}" for name in ("report.html", "summary.json")]
     console.print(*files, sep="\n", markup=False, highlight=False)
     return result
 

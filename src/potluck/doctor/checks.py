@@ -19,7 +19,7 @@ from potluck.config import LOCAL_SWARM, RunConfig, SwarmConfig
 from potluck.exchange import ExchangeError, Key
 from potluck.exchange.keys.certificates import certificate_files, check_certificate
 from potluck.exchange.keys.keys import read_roster, roster_line
-from potluck.exchange.protocol.announcement import ANNOUNCEMENT_VERSION
+from potluck.exchange.protocol.signed import ANNOUNCEMENT_VERSION
 from potluck.exchange.wire.codec import VERSIONS
 from potluck.exchange.zenoh.session import Tls
 from potluck.files import available_cores, seen_accelerator
@@ -41,7 +41,7 @@ SKEW_WARN_S = 60.0
 MADE = datetime(2026, 1, 1, tzinfo=UTC)
 """This program is not older, so no clock may say less."""
 LIBRARIES = ("potluck", "torch", "transformers", "eclipse-zenoh", "msgspec", "cryptography")
-MEMINFO, TCP = Path("/proc/meminfo"), Path("/proc/sys/net/ipv4/tcp_congestion_control")
+MEMINFO = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,8 @@ def cores(target: Target) -> Judged:
 
 
 def memory(target: Target) -> Judged:
-    found = re.search(r"^MemAvailable:\s+([0-9]+)\b", _read(MEMINFO) or "", re.MULTILINE)
+    told = MEMINFO.read_text() if MEMINFO.is_file() else ""
+    found = re.search(r"^MemAvailable:\s+([0-9]+)\b", told, re.MULTILINE)
     if not found:
         return "warn", "this system does not tell how much is free"
     free, nodes = int(found[1]) * 1024, target.nodes_here
@@ -155,26 +156,6 @@ def open_files(target: Target) -> Judged:
         return "ok", f"{limit if limit >= 0 else 'any number'}; nodes of the run: {target.nodes}"
     text = f"{limit} at most, and {target.nodes} nodes may need {wanted}; ulimit -n {wanted}"
     return ("FAIL" if limit < wanted // 2 else "warn"), text
-
-
-def congestion(target: Target) -> Judged:
-    current = _read(TCP)
-    if current is None:
-        return "warn", "this system does not tell; bbr copes best with loss"
-    if current == "bbr":
-        return "ok", "bbr"
-    return "warn", (
-        f"{current}; in one machine or cluster that is well. Over the internet it slows down with "
-        f"each loss, bbr does not: modprobe tcp_bbr && sysctl -w "
-        f"net.ipv4.tcp_congestion_control=bbr (as root)"
-    )
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None
 
 
 def disk(target: Target) -> Judged:
@@ -272,7 +253,6 @@ OF_MACHINE: dict[str, Callable[[Target], Judged]] = {
     "cores": cores,
     "memory": memory,
     "open files": open_files,
-    "tcp congestion": congestion,
     "disk": disk,
     "clock": clock,
 }

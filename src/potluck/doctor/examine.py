@@ -13,7 +13,7 @@ from potluck.builder.consent import BUCKET, notes_on_reach
 from potluck.doctor.checks import OF_MACHINE, OF_NODE, SKEW_WARN_S, Finding, Judged, Target
 from potluck.exchange import ExchangeError, Transport, WireError, transport
 from potluck.exchange.keys.keys import public_text, read_roster
-from potluck.exchange.protocol.announcement import decode_announcement
+from potluck.exchange.protocol.signed import decode_announcement
 from potluck.exchange.zenoh.session import CALL_S, Endpoints, open_session
 
 LISTEN_S = 3.0

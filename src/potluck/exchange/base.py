@@ -144,12 +144,8 @@ class Exchange(Protocol):
     ``gather`` raise ExchangeError if the transport itself has failed."""
 
     def send(self, round: int, batch: Sequence[Completion]) -> None:
-        """Make this node's batch of a round available to every node, without waiting for any.
-
-        Args:
-            round: the round, from 0. If it was sent before, even by this node before a restart,
-                the first batch stays and this one is dropped.
-            batch: completions by this node, at most one for each (problem, index); may be empty.
+        """Make this node's batch of a round, from 0, available to every node, without waiting for
+        any. If the round was sent before, even before a restart, the first batch stays.
 
         Raise ValueError if a completion is another node's, or comes twice; ExchangeError if the
         batch is larger than others take.
@@ -174,22 +170,26 @@ class Exchange(Protocol):
         ``wait_s`` at most; 0 only looks. Call ``waiting`` meanwhile with (members here, others).
 
         Call it once, before the first round, so that ``Status.round`` counts everybody. Return the
-        names of the members that are still absent, sorted; the run may begin without them.
-        """
+        names of the members that are still absent, sorted; the run may begin without them."""
 
     def tell(self, line: StatusLine) -> None:
         """Tell the others, and observers, how this node is: for people, nothing is decided by it.
-
-        Call it once a round and every five seconds. It waits for nothing and may be called from any
-        thread. A transport may drop lines, and send none while nobody listens; only the newest
-        counts.
-        """
+        Call it once a round and every five seconds, from any thread; it waits for nothing. A
+        transport may drop lines, and send none while nobody listens; only the newest counts."""
 
     def status(self) -> Status:
         """Return what is known of each peer now, without waiting; any thread may call it."""
 
     def close(self) -> None:
         """Leave, and tell the others; a second call does nothing."""
+
+
+def traffic_of(me: str, batches: Sequence[Delivery]) -> Traffic:
+    """Return the cost of ``batches``, among which is node ``me``'s own."""
+    own = [batch for batch in batches if batch.author == me]
+    sent_tokens = sum(len(c.token_T) for batch in own for c in batch.completions)
+    sent_bytes, all_bytes = (sum(len(each.message) for each in of) for of in (own, batches))
+    return Traffic(sent_bytes, sent_tokens, all_bytes - sent_bytes)
 
 
 def assemble_round(

@@ -51,14 +51,12 @@ class _Member:
     def __init__(self, hub: MemoryHub, agreement: Agreement) -> None:
         self._hub, self._agreement = hub, agreement
         self._settled = set(hub._received.get(agreement.node, {}))
-        self._sent_tokens = 0
         self._newest: dict[str, int] = {}
         self._refused: dict[tuple[int, str], base.Reason] = {}
 
     def send(self, round: int, batch: Sequence[Completion]) -> None:
         message = self._agreement.message(round, tuple(batch))
         self._hub.deliver(round, self._agreement.node, encode(message, codec=self._hub._codec))
-        self._sent_tokens = sum(len(c.token_T) for c in batch)
 
     def receive(
         self, round: int, *, wait_s: float = 0.0, waiting: base.Waiting = base.silent
@@ -79,18 +77,15 @@ class _Member:
 
     def finish(self, round: int, received: base.Received) -> base.Round:
         sent, me, in_step = self._hub._sent, self._agreement.node, self._hub._rule.in_step
-        batches, missing, size_bytes = [*received.batches], received.missing, 0
+        batches, missing = [*received.batches], received.missing
         if (own := self._read(round, me)) is None:
             missing = (*missing, me)
         else:
-            size_bytes = len(sent[round, me])
             batches.insert(0, base.Delivery(me, round, sent[round, me], own))
         if in_step:  # late batches last
             batches.sort(key=lambda each: (each.round != round, each.round, each.author))
-        received_bytes = sum(len(each.message) for each in received.batches)
         newest = {} if in_step else {author: then for then, author in sorted(sent)}
-        traffic = base.Traffic(size_bytes, self._sent_tokens, received_bytes)
-        return base.assemble_round(round, batches, missing, traffic, newest)
+        return base.assemble_round(round, batches, missing, base.traffic_of(me, batches), newest)
 
     def gather(self, wait_s: float, waiting: base.Waiting = base.silent) -> tuple[str, ...]:
         return ()

@@ -4,6 +4,7 @@ All that waits for others has a thread of its own; the training thread waits onl
 ``gather``, and there for as long as it says.
 """
 
+import dataclasses
 import random
 import secrets
 import threading
@@ -13,26 +14,28 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from operator import eq
 
 from msgspec.structs import replace
 
 from potluck.exchange import base
 from potluck.exchange.keys.keys import BATCH, verify, without_signature
-from potluck.exchange.protocol.announcement import digest_of, encode_announcement, offer_of
 from potluck.exchange.protocol.beliefs import Beliefs, Question
+from potluck.exchange.protocol.believed import Believed
 from potluck.exchange.protocol.fetch_queue import FetchJob, FetchQueue
 from potluck.exchange.protocol.outbox import Outbox
 from potluck.exchange.protocol.peers import NOBODY, Peers
 from potluck.exchange.protocol.signed import (
     SESSION_BYTES,
     STATUS_LINES,
-    Believed,
     Payload,
+    digest_of,
+    encode_announcement,
     encode_status,
+    offer_of,
 )
 from potluck.exchange.transport import Membership
 from potluck.exchange.wire.codec import decode, encode
-from potluck.exchange.workers import WorkerThreads
 from potluck.reports.events import Notice
 from potluck.reports.status import PeerLine, StatusLine
 from potluck.types import Completion
@@ -45,6 +48,50 @@ MOST_ANSWERS = 256
 
 Answers = Iterable[tuple[Hashable, Payload]]
 """Anybody's answers as they come, each with the program that sent it; none if nobody answers."""
+
+
+class WorkerThreads:
+    """A group of threads that remembers the first failure."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._threads: set[threading.Thread] = set()
+        self._lock = threading.Lock()
+        self._failure: tuple[str, Exception] | None = None
+
+    def start(self, what: str, work: Callable[[], None]) -> None:
+        """Run ``work`` in a thread; ``check`` raises its error. RuntimeError if none is left."""
+
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as error:
+                self._failure = self._failure or (what, error)
+            finally:
+                with self._lock:
+                    self._threads.discard(threading.current_thread())
+
+        # Daemons: a thread that a dead link holds up must not keep the process from ending.
+        thread = threading.Thread(target=guarded, name=f"{self._node} {what}", daemon=True)
+        with self._lock:
+            thread.start()
+            self._threads.add(thread)
+
+    def check(self) -> None:
+        """Raise ExchangeError if a thread failed: the node would wait for nothing."""
+        if self._failure is not None:
+            what, error = self._failure
+            raise base.ExchangeError(
+                f"{self._node!r} can no longer {what}: {type(error).__name__}: {error}; "
+                f"start it again, it goes on from its checkpoint"
+            ) from error
+
+    def join(self, timeout_s: float) -> None:
+        end_s = time.monotonic() + timeout_s
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join(max(0.0, end_s - time.monotonic()))
 
 
 class ProcessExchange(ABC):
@@ -68,6 +115,8 @@ class ProcessExchange(ABC):
         self._changed = threading.Condition(self._lock)
         self._to_announce = threading.Condition(self._lock)
         self._due_s = 0.0
+        self._received_bytes = 0
+        """Bytes of all answers since the last ``finish``."""
         self._closed = threading.Event()
         self._session_id = secrets.token_bytes(SESSION_BYTES)
         self._joined_s = time.time() - time.monotonic()
@@ -126,20 +175,24 @@ class ProcessExchange(ABC):
 
     def finish(self, round: int, received: base.Received) -> base.Round:
         own, own_signed = self._read_own(round)
-        sent_tokens = sum(len(c.token_T) for c in own or ())
         batches, missing, newest = [*received.batches], received.missing, dict[str, int]()
-        with self._lock:
-            peers = self._mailbox.peers
-            sizes = len(own_signed), sent_tokens, self._mailbox.take_received_bytes()
-            quarantined = peers.quarantined(time.monotonic())
-            traffic = base.Traffic(*sizes, peers.take_refused(), quarantined)
-            if not self._own.rule.in_step:
-                newest = {b.author: peers.newest_offer(b.author, b.round) for b in batches}
-        self._notify_all()
         if own is not None:
             batches.insert(0, base.Delivery(self._me, round, own_signed, own))
         elif self._me in self._own.members:
             missing = (*missing, self._me)
+        with self._lock:
+            peers = self._mailbox.peers
+            traffic = dataclasses.replace(
+                base.traffic_of(self._me, batches),
+                received_bytes=self._received_bytes,
+                refused=peers.take_refused(),
+                quarantined=peers.quarantined(time.monotonic()),
+            )
+            self._received_bytes = 0
+            if not self._own.rule.in_step:
+                others = received.batches
+                newest = {b.author: peers.newest_offer(b.author, b.round) for b in others}
+        self._notify_all()
         return base.assemble_round(round, batches, missing, traffic, newest)
 
     def gather(self, wait_s: float, waiting: base.Waiting = base.silent) -> tuple[str, ...]:
@@ -240,7 +293,7 @@ class ProcessExchange(ABC):
         """Validate one answer; return whether it is what its author announced."""
         author, offer = job.author, job.offer
         with self._changed:
-            self._mailbox.received_bytes += len(payload)
+            self._received_bytes += len(payload)
             peer = self._mailbox.peers.get(author)
             public = peer.public if peer else b""
         try:
@@ -303,28 +356,18 @@ class ProcessExchange(ABC):
         self, arrivals: Callable[[], tuple[set[str], set[str]]], end_s: float, waiting: base.Waiting
     ) -> None:
         """Block until every awaited peer in ``arrivals`` (here, awaited) is here, or ``end_s``."""
-
-        def is_over() -> bool:
-            here, awaited = arrivals()
-            return here == awaited
-
-        def ask() -> None:
+        while True:
             with self._lock:
                 here, awaited = arrivals()
-            waiting(len(here), len(awaited))
-
-        while True:
             self._notify_all()
-            ask()
-            pause_s = min(TELL_S, end_s - time.monotonic())
-            with self._changed:
-                over = self._changed.wait_for(is_over, max(0.0, pause_s))
-            if over or time.monotonic() >= end_s:
-                # Once more: Ctrl-C for all nodes lets the first one leave before another has seen
-                # it, which must not then learn from a round without that one.
-                ask()
-                self._notify_all()
+            # At the end too: Ctrl-C for all nodes lets the first one leave before another has seen
+            # it, which must not then learn from a round without that one.
+            waiting(len(here), len(awaited))
+            left_s = end_s - time.monotonic()
+            if here == awaited or left_s <= 0:
                 return
+            with self._changed:
+                self._changed.wait_for(lambda: eq(*arrivals()), min(TELL_S, left_s))
 
     def _notify_all(self) -> None:
         self._workers.check()

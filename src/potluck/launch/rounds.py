@@ -176,7 +176,7 @@ class LocalRounds:
         }
         results = {}
         for node in self.nodes:
-            engine = evaluation_engine(node.writer.engine, self.config)
+            engine = evaluation_engine(node.engine, self.config)
             moved = partial(self.progress, node.name, "evaluate")
             seen, other = (
                 evaluate(node.learner.policy, engine, node.task, split, count, moved)

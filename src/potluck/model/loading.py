@@ -62,6 +62,8 @@ def load_network(model: str, *, device: str, dtype: torch.dtype, attention: str)
                 f"another checkpoint, or remove {SUMS} to load it as it is"
             )
     device = auto_device() if device == "auto" else device
+    # Its attention makes a plan for each new length: on an H200 writing took 3 times as long.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
     base = base_of(where)
     try:

@@ -9,27 +9,21 @@ from potluck.exchange import ExchangeError, Round
 from potluck.node.participant import Clock, Participant, Spent
 from potluck.node.report import of_traffic
 from potluck.reports import RoundReport
-from potluck.rollout.base import TICK_S, RolloutRequest
+from potluck.rollout.base import TICK_S
 from potluck.rollout.texts.base import TextEngine
 from potluck.schedule import Share
-from potluck.tasks import Task
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Author(Participant):
-    """One author, its task, and its line to the others."""
-
-    task: Task
     engine: TextEngine
 
     def generate_and_send(self, round: int, shares: Sequence[Share]) -> Spent:
-        """Write these shares of the round and send them, once somebody is there to read them."""
         with Clock() as waiting:
             self._await_readers(round)
-        requests = [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
         with Clock() as writing:
             written = self.engine.write(
-                requests,
+                self.requests(shares),
                 author=self.name,
                 seed=self.seed(round, "write"),
                 progress=self._progress("write"),

@@ -1,6 +1,6 @@
 """The loop: one round of a node, top to bottom. Start reading here.
 
-    generate   its share of the round's problems          (writer, pace)
+    generate   its share of the round's problems          (rollout, pace)
     send       its completions to all nodes               (exchange)
     receive    the completions of others                  (pace, exchange)
     select     what was asked for and can be used         (pace)
@@ -17,11 +17,13 @@ to a reference model, as in the paper (section 2), unless [objective] beta asks 
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
 
+from potluck.config import RunConfig
 from potluck.episode import transcript, turns_in
 from potluck.exchange import Received, Round
 from potluck.node.episodes import Replays
@@ -31,12 +33,12 @@ from potluck.node.participant import Clock, Participant, Spent
 from potluck.node.report import report_of
 from potluck.node.sample import sample
 from potluck.node.selection import Selection, UnreadReason, read
-from potluck.node.writer import Writer, error_context
 from potluck.objective.habit import GradedAnswer, HabitTest, silenced_answers
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import RoundReport
+from potluck.rollout.base import Engine, OpenWriting, Overlapping, RandomSampler
+from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.schedule import Share
-from potluck.tasks import Task
 from potluck.tasks.base import environment_of, graded
 from potluck.types import Completion, Group, NonFiniteError, Row
 
@@ -45,34 +47,67 @@ from potluck.types import Completion, Group, NonFiniteError, Row
 class Node(Participant):
     """One participant that learns: its model, its task, and its line to the others."""
 
-    task: Task
-    writer: Writer
+    config: RunConfig
+    engine: Engine
     learner: Learning
+    sends_text: bool
+    """True: completions go as text too, as some reader may have another tokenizer."""
     trusts: Callable[[str], bool]
     """Function that tells of an author if it is trusted: see ``objective/trust.py``."""
     habits: HabitTest | None = None
     """Test of others' habits; None: their right answers are learned from as the weight has it."""
+    begun: dict[int, tuple[Sequence[Share], OpenWriting]] = field(default_factory=dict)
+    """The later round that is being written while this node learns, if any."""
 
     def draw(self, round: int, received: Received) -> Sequence[Share]:
-        return self.writer.shares_begun(round) or super().draw(round, received)
+        return self.begun[round][0] if round in self.begun else super().draw(round, received)
 
     def generate_and_send(self, round: int, shares: Sequence[Share]) -> Spent:
-        with Clock() as generating:
-            completions = self.writer.write(round, shares, self._progress("write"))
+        with Clock() as generating, error_context(round, self.name):
+            completions = self.write(round, shares)
         with Clock() as sending:
             self.exchange.send(round, completions)
-        mismatch = self.writer.engine.server_mismatch if completions else None
+        mismatch = self.engine.server_mismatch if completions else None
         return Spent(generating.seconds, sending.seconds, server_mismatch=mismatch)
 
+    def write(self, round: int, shares: Sequence[Share]) -> list[Completion]:
+        """Return the completions of these shares, as they are sent."""
+        policy, sampling = self.learner.policy, self.config.sampling
+        if round in self.begun:
+            completions = self.begun.pop(round)[1].collect(self._progress("write"))
+        else:
+            self.abandon()  # the others are ahead, and the round that was begun is skipped
+            ask, sampler = self.requests(shares), self._sampler(round)
+            progress = self._progress("write")
+            completions = self.engine.generate(ask, sampler, author=self.name, progress=progress)
+        if not self.config.sends_logp:  # no learner of the run reads them
+            completions = [replace(c, logp_T=None) for c in completions]
+        if self.sends_text:
+            asked, most_bytes = self.task.problem, BYTES_A_TOKEN * sampling.max_new_tokens
+            return [
+                policy.spelled(c, asked(c.problem_id), most_bytes=most_bytes) for c in completions
+            ]
+        return [replace(c, text=None) if c.turns else c for c in completions]
+
     def begin(self, round: int, received: Received, written: Collection[str]) -> None:
-        if self.writer.overlaps(round):  # a draw among many problems takes a moment
-            self.writer.begin(round, self.pace.draw(round, received, written=written))
+        if round < self.config.rounds and isinstance(self.engine, Overlapping):
+            shares = self.pace.draw(round, received, written=written)
+            ask, sampler = self.requests(shares), self._sampler(round)
+            if writing := self.engine.begin(ask, sampler, author=self.name):
+                self.begun[round] = shares, writing
 
     def abandon(self) -> None:
-        self.writer.abandon()
+        """Break off what was begun and is not waited for any more."""
+        while self.begun:
+            _, (_, writing) = self.begun.popitem()
+            writing.abandon()
+
+    def _sampler(self, round: int) -> RandomSampler:
+        generator = torch.Generator(self.learner.policy.device)
+        generator.manual_seed(self.seed(round, "write"))
+        return RandomSampler(generator, self.config.sampling.drawing)
 
     def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
-        """Select, grade and learn from the completions of all."""
         with Clock() as learning, error_context(round, self.name):
             replays = self.replays()
             read = partial(self.read, replays=replays)
@@ -90,8 +125,7 @@ class Node(Participant):
                     round, groups, scored, policy, objective, me=self.name, size_bytes=room
                 )
                 self.record.add_sample(lines)
-        made = groups, update, habits, selection, arrived
-        report = report_of(round, self.name, *made)
+        report = report_of(round, self.name, groups, update, habits, selection, arrived)
         attendance, apart = self.pace.attendance, spent.server_mismatch
         first = None if apart is None else self.record.first("metrics", "server_apart")
         report = replace(
@@ -120,7 +154,7 @@ class Node(Participant):
         """Read a completion of any author with this node's model."""
         needs_logp = reads_author_logp(self.learner.objective) and self.trusts(completion.author)
         problem = self.task.problem(completion.problem_id)
-        given = completion, problem, self.learner.policy, self.writer.config.sampling
+        given = completion, problem, self.learner.policy, self.config.sampling
         return read(*given, needs_logp=needs_logp, replays=replays)
 
     def _grade(self, round: int, selected: Selection) -> list[Group]:
@@ -170,6 +204,15 @@ def step(nodes: Sequence[Participant], round: int) -> list[RoundReport]:
     # All store the round before one learns from it: after a crash nobody writes it again.
     arrived = [node.receive(each) for node, each in zip(nodes, sent, strict=True)]
     return [node.use(round, *each) for node, each in zip(nodes, arrived, strict=True)]
+
+
+@contextmanager
+def error_context(round: int, node: str) -> Iterator[None]:
+    """Add the round and the node to a NonFiniteError."""
+    try:
+        yield
+    except NonFiniteError as error:
+        raise NonFiniteError(f"round {round + 1}, node {node!r}: {error}") from error
 
 
 def _answers(group: Group) -> Iterator[GradedAnswer]:

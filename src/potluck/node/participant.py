@@ -10,9 +10,10 @@ from potluck.files import derived_seed
 from potluck.node.pace.base import Pace
 from potluck.node.storage.record import Record
 from potluck.reports import RoundReport, as_line
-from potluck.rollout.base import Progress
+from potluck.rollout.base import Progress, RolloutRequest
 from potluck.rollout.texts.base import NOTHING, Cost
 from potluck.schedule import Share
+from potluck.tasks import Task
 
 NodeProgress = Callable[[str, str, int, int], None]
 """Called with (node, phase, done, total) during everything that takes long."""
@@ -49,6 +50,7 @@ class OpenRound:
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Participant(ABC):
     name: str
+    task: Task
     pace: Pace
     exchange: Exchange
     record: Record
@@ -66,6 +68,9 @@ class Participant(ABC):
 
     def draw(self, round: int, received: Received) -> Sequence[Share]:
         return self.pace.draw(round, received)
+
+    def requests(self, shares: Sequence[Share]) -> list[RolloutRequest]:
+        return [RolloutRequest(self.task.problem(s.problem_id), s.count) for s in shares]
 
     def open(self, round: int) -> OpenRound:
         """Begin a round: look at what others have sent, and draw what is to be written."""

@@ -107,8 +107,8 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
     advantage_scale: Literal["std", "none"] = "std"
     """Unit of an advantage: the group's standard deviation, or the reward's own."""
     alignment_every: Annotated[int, Meta(ge=0)] = 0
-    """Without effect: ``potluck replay`` measures authors' worth and habits. Recipes of 0.2.0 may
-    have it."""
+    """Without effect, as the likeness of gradients says nothing of trust. Recipes of 0.2.0 may have
+    it."""
 
     @property
     def has_own_weight(self) -> bool:
@@ -144,8 +144,8 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
         if not self.alignment_every:
             return []
         return [
-            f"[objective] alignment_every is {self.alignment_every}, and without effect: `potluck "
-            f"replay RUN` measures worth and habits; take it out of the recipe"
+            f"[objective] alignment_every is {self.alignment_every}, and without effect: the "
+            f"likeness of gradients says nothing of trust; take it out of the recipe"
         ]
 
 

@@ -1,9 +1,9 @@
 """Others' successes, weighed by how likely this model finds them.
 
 Two choices about completions of other authors, both made on advantages, so that they go with any
-loss. ``select_others`` needs no forward pass: what it sets to 0 is not read at all.
-``weigh_by_likelihood`` needs the learner's own log-probabilities, and nothing that an author
-claims. LWS, likelihood-weighted successes, is both with the loss of NoIS:
+loss. ``select_others`` needs no forward pass: what it sets to 0 is not read at all. The weights
+(``weights.py``) need the learner's own log-probabilities, and nothing that an author claims. LWS,
+likelihood-weighted successes, is both with the loss of NoIS:
 
     A_i <- P_i^c A_i  if A_i > 0, else 0        for completions of others
     L = - 1/B sum_i 1/|a_i| sum_t  min(R_it A_i, clip(R_it, 1-e, 1+e) A_i)
@@ -58,23 +58,3 @@ def sequence_likelihood(
     sum_B = torch.where(mask_BT, logp_BT, 0.0).sum(dim=1)
     length_B = mask_BT.sum(dim=1) if length_B is None else length_B
     return (sum_B / length_B.clamp(min=1)).exp()
-
-
-def weigh_by_likelihood(
-    advantage_B: Tensor, own_B: Tensor, likelihood_B: Tensor, *, exponent: float
-) -> Tensor:
-    """Multiply the advantage of others' completions by the likelihood that they have here.
-
-        P_i^c A_i  if i is another's, else A_i;     c = ``exponent``
-
-    One weight for the whole completion: a weight for each token is near 0 at the very token that
-    would teach something new. It is a constant of the round, decided by pi_start. The larger c, the
-    less is learned from what this model would not write.
-
-    >>> weigh_by_likelihood(
-    ...     torch.ones(2), torch.tensor([True, False]), torch.tensor([0.5, 0.5]), exponent=2
-    ... )
-    tensor([1.0000, 0.2500])
-    """
-    require_shapes(advantage_B=advantage_B, own_B=own_B, likelihood_B=likelihood_B)
-    return torch.where(own_B, advantage_B, advantage_B * likelihood_B**exponent)

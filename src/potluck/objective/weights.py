@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from potluck.objective.methods import ObjectiveConfig
-from potluck.objective.others import sequence_likelihood, weigh_by_likelihood
+from potluck.objective.others import sequence_likelihood
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,9 +78,14 @@ def batch_weight(of: Callable[[ScoredRows, ObjectiveConfig], Tensor]) -> Weight:
 
 @row_weight
 def likelihood(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
-    """Weigh others' completions by P^c, with P their likelihood under this model."""
+    """Weigh others' completions by P^c, with P their likelihood under this model.
+
+    One weight for the whole completion: a weight for each token is near 0 at the very token that
+    would teach something new. The larger c, the less is learned from what this model would not
+    write.
+    """
     likelihood_B = _mean_per_unit(rows, rows.logp_start_BT, options)
-    return _to_the_power(likelihood_B, rows.own_B, options.likelihood_exponent)
+    return torch.where(rows.own_B, 1.0, likelihood_B**options.likelihood_exponent)
 
 
 @row_weight
@@ -94,13 +99,13 @@ def typicality(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
     arXiv:2202.00666) sample by local typicality; here it weighs what others sampled.
     """
     typicality_B = _mean_per_unit(rows, rows.logp_start_BT + rows.entropy_BT, options).clamp(max=1)
-    return _to_the_power(typicality_B, rows.own_B, options.likelihood_exponent)
+    return torch.where(rows.own_B, 1.0, typicality_B**options.likelihood_exponent)
 
 
 @row_weight
 def untrusted_likelihood(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
     """Weigh completions of authors that are not trusted by P^c: see ``trust.py``."""
-    return _to_the_power(rows.likelihood_B, rows.trusted_B, options.untrusted_exponent)
+    return torch.where(rows.trusted_B, 1.0, rows.likelihood_B**options.untrusted_exponent)
 
 
 WEIGHTS: Mapping[str, Weight] = {"likelihood": likelihood, "typicality": typicality}
@@ -114,7 +119,3 @@ def weight_of(options: ObjectiveConfig) -> Weight | None:
 def _mean_per_unit(rows: ScoredRows, value_BT: Tensor, options: ObjectiveConfig) -> Tensor:
     length_B = rows.bytes_B if options.likelihood_unit == "byte" else None
     return sequence_likelihood(value_BT, rows.mask_BT, length_B=length_B)
-
-
-def _to_the_power(value_B: Tensor, spared_B: Tensor, exponent: float) -> Tensor:
-    return weigh_by_likelihood(torch.ones_like(value_B), spared_B, value_B, exponent=exponent)

@@ -22,7 +22,6 @@ from potluck.node.participant import Spent
 from potluck.node.report import author_reports
 from potluck.objective.methods import METHODS
 from potluck.replay.plan import ReplayRow
-from potluck.replay.worth import Worth, authors_worth
 from potluck.reports import AuthorReport, mean
 from potluck.rollout.base import RandomSampler, RolloutRequest
 from potluck.tasks.base import graded
@@ -34,11 +33,10 @@ Direction = Sequence[Tensor | None]
 
 @dataclass(frozen=True, eq=False)
 class RecordingLearner(Learner):
-    """A learner that keeps a round's first gradient, what it scored, and its authors' worth."""
+    """A learner that keeps a round's first gradient, and what it scored."""
 
     directions: list[Direction] = field(default_factory=list)
     scored: list[Scored] = field(default_factory=list)
-    worth: dict[str, Worth] = field(default_factory=dict)
 
     @classmethod
     def of(cls, learner: Learner) -> "RecordingLearner":
@@ -48,7 +46,6 @@ class RecordingLearner(Learner):
     def learn(
         self, batch: Batch, progress: Callable[[int, int], None], *, round: int = 0
     ) -> UpdateReport:
-        self.worth.update(authors_worth(self, batch, derived_seed(f"{round}/{self.name}/worth")))
         update = super().learn(batch, progress, round=round)
         self.scored[:] = [update.scored]
         return update
@@ -64,7 +61,7 @@ def replay_node(
 ) -> Iterator[ReplayRow]:
     """Replay the rounds on a node whose exchange has them; measuring changes nothing in it. Raise
     NonFiniteError if the method gives a number that is not finite."""
-    engine, learner = evaluation_engine(node.writer.engine, config), node.learner
+    engine, learner = evaluation_engine(node.engine, config), node.learner
     assert isinstance(learner, Learner)
     every, count = config.evaluation.every, config.evaluation.problems
     for round in rounds:
@@ -87,9 +84,6 @@ def replay_node(
         found = None
         if round == rounds[-1] or (every and (round + 1) % every == 0):
             found = evaluate(node.learner.policy, engine, node.task, "validation", count, silent)
-        sources = {author: asdict(source) for author, source in report.sources.items()}
-        for author, worth in recording.worth.items():
-            sources[author] |= {"worth": worth.value, "worth_noise": worth.noise}
         yield ReplayRow(
             node=node.name,
             method=method,
@@ -105,7 +99,7 @@ def replay_node(
             gradient_norm=report.gradient_norm,
             updates=report.updates,
             validation=found.accuracy if found else None,
-            sources=sources,
+            sources={author: asdict(source) for author, source in report.sources.items()},
         )
 
 
@@ -123,10 +117,10 @@ def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: in
     seed = derived_seed(f"{node.pace.agenda.seed}/{round}/{node.name}/on-policy/{take}")
     device, size = node.learner.policy.device, node.pace.agenda.group_size
     generator = torch.Generator(device).manual_seed(seed)
-    sampler = RandomSampler(generator, node.writer.config.sampling.drawing)
+    sampler = RandomSampler(generator, node.config.sampling.drawing)
     problems = [node.task.problem(id) for id in problem_ids]
     requests = [RolloutRequest(problem, size) for problem in problems]
-    written = node.writer.engine.generate(requests, sampler, author=node.name, progress=silent)
+    written = node.engine.generate(requests, sampler, author=node.name, progress=silent)
     replays, groups = node.replays(), []
     for problem in problems:
         readings = [node.read(c, replays=replays) for c in written if c.problem_id == problem.id]

@@ -25,7 +25,6 @@ LEGEND = """\
 the mean over all rounds; [...]: 95 %, paired over rounds, by Student's t
 cosine: of the method's gradient with that of the model's own fresh completions
 ceiling: of two such on-policy gradients with each other; noise keeps it below 1
-worth: pull of an author along the node's own gradient, 1: as much as own answers
 habit: how its right answers differ, and what the node's own that do so earn more or less
 sample size: effective, 1 where all tokens weigh alike; ln ratio: nats a token"""
 COSINES = "cosine", "ceiling"
@@ -173,15 +172,12 @@ def _gap(pairs: Iterable[tuple[float | None, float | None]]) -> Text:
 
 
 def authors_table(rows: Sequence[ReplayRow], console: Console) -> Table:
-    """Return a table of each other author: its mean worth, and its habit as last seen."""
-    made = new_table(console, ("node", "method", "author"), ("worth", "worth ±"))
-    made.add_column("habit")
+    """Return a table of each other author's habit, as last seen."""
+    made = new_table(console, ("node", "method", "author", "habit"))
     for (node, method), curve in by_curve(rows).items():
         for author in sorted({name for row in curve for name in row.sources} - {node}):
-            found = [row.sources[author] for row in curve if author in row.sources]
-            worth, noise = (mean(each[key] for each in found) for key in ("worth", "worth_noise"))
-            habit = next((each for each in reversed(found) if each["tested_habit"]), None)
+            last_first = (row.sources.get(author, {}) for row in reversed(curve))
+            habit = next((each for each in last_first if each.get("tested_habit")), None)
             told = f"{habit['tested_habit']!r} {decimal(habit['habit_gain'])}" if habit else "-"
-            names = Text(node), label(method), Text(author)
-            made.add_row(*names, decimal(worth), decimal(noise), Text(told))
+            made.add_row(Text(node), label(method), Text(author), Text(told))
     return made

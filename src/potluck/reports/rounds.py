@@ -139,8 +139,7 @@ class AuthorReport:
     worth: Annotated[
         Number,
         Stat("Worth", signed=True, row="worth", format="z.2f"),
-        "Gain to the learner's own gradient, in units of own completions. Measured by "
-        "``potluck replay``; in metrics.jsonl only of runs of 0.2.0.",
+        "Gain to the learner's own gradient, in units of own completions: of runs of 0.2.0 only.",
     ] = None
     worth_noise: Annotated[Number, Stat(row="worth ±", format="z.2f")] = None
     """Standard error of ``worth``."""

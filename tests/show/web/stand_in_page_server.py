@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 import uvicorn
 
-from potluck.show.web.feed import RunFeed
+from potluck.show.web.feed import Feed, RunFeed
 from potluck.show.web.server import Server
 from potluck.show.web.views import PairView, RunView, StartView, TextsView, TextView
 from show.web.made_views import made_pair_view, made_start, made_texts
 
 
-class Told:
+class Told(RunFeed):
     """Feed of one run, whatever its id; ``change`` is sent to every browser that listens."""
 
     def __init__(self, run: RunView) -> None:
@@ -45,8 +45,12 @@ class Told:
     def experiment(self, experiment: str) -> object:
         return self.other
 
-    def look(self) -> int:
+    def look(self, *, every_s: float = 0.0) -> int:
         return 1 + len(self._changes)
+
+    def message(self, since: int) -> tuple[bytes, bool]:
+        view = self.view(since)
+        return msgspec.json.encode(view), view.is_over
 
     def view(self, since: int = 0) -> RunView:
         if not since:
@@ -54,7 +58,7 @@ class Told:
         changed = {
             name: each for change in self._changes[since - 1 :] for name, each in change.items()
         }
-        return RunView(name=self.whole.name, run=self.whole.run, **changed)
+        return RunView(**changed)
 
     def pair(self, learner: str, author: str) -> PairView:
         return made_pair_view(learner, author)
@@ -70,11 +74,11 @@ class Told:
 
 
 @contextmanager
-def serving(told: Told, port: int = 0) -> Iterator[str]:
+def serving(feed: Feed, port: int = 0) -> Iterator[str]:
     """Serve until the block ends; yield the address."""
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     settings: Any = {"log_config": None, "access_log": False, "lifespan": "off", "ws": "none"}
-    server = uvicorn.Server(uvicorn.Config(Server(told), timeout_graceful_shutdown=1, **settings))
+    server = uvicorn.Server(uvicorn.Config(Server(feed), timeout_graceful_shutdown=1, **settings))
     listening = socket.create_server(("127.0.0.1", port))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
     thread.start()

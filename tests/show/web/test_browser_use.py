@@ -226,7 +226,7 @@ def test_an_audit_finds_nothing_serious(told, address, browser, axe, tmp_path, v
         told.whole = trouble(told)
         told.episodes = [made_episode(59, 0), made_episode(59, 1, 12)]
     elif view == "empty":
-        told.whole = RunView(name="new", run="", now_s=NOW_S)
+        told.whole = RunView(name="new", now_s=NOW_S)
     elif view == "kept":
         file = tmp_path / "kept.html"
         file.write_text(kept_page(made_kept()), encoding="utf-8")

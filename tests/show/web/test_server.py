@@ -5,12 +5,17 @@ import hashlib
 import re
 import signal
 import socket
+import sys
+import threading
 
 import pytest
 
+from potluck.show.web import server, states
+from potluck.show.web.place import Place
 from show.terminal.run_folders import HOSTILE, metrics
 from show.web.run_files import append, completion, make_run, write_status
-from show.web.watching import answer, asked, ended_without, events, watching
+from show.web.stand_in_page_server import serving
+from show.web.watching import answer, asked, events, watching
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +76,16 @@ def test_an_error_is_one_line_with_its_status(address, path, question, status):
     assert re.fullmatch(rb'\{"error":"[^"\n]+"\}', body)
 
 
-def test_a_stream_has_the_run_then_its_changes_then_ends(tmp_path):
+@pytest.fixture
+def at_once(monkeypatch):
+    """Streams look at the files as fast as they can."""
+    monkeypatch.setattr(server, "LOOK_EVERY_S", 0.01)
+
+
+def test_a_stream_has_the_run_then_its_changes_then_ends(tmp_path, at_once):
     folder = make_run(tmp_path / "r", "small")
     write_status(folder, "small", phase="learn", round=3)
-    with watching(folder) as (address, _):
+    with serving(Place([folder])) as address:
         stream = events(address)
         assert next(stream)["curves"]["small"]["columns"]["round"] == [0, 1, 2]
         append(folder / "small" / "metrics.jsonl", metrics(3))
@@ -85,21 +96,38 @@ def test_a_stream_has_the_run_then_its_changes_then_ends(tmp_path):
         assert last["is_over"]
 
 
-def test_a_node_that_says_nothing_more_turns_silent_without_a_question(tmp_path):
-    folder = make_run(tmp_path / "r", "small")
-    with watching(folder) as (address, _):
-        write_status(folder, "small")  # not before: a server may take seconds to start
-        states = (view["nodes"][0]["state"] for view in events(address) if view.get("nodes"))
-        assert next(states) == "training"
-        assert next(states) == "silent"
-        write_status(folder, "small")
-        assert next(states) == "training"
+def test_nobody_looks_at_the_files_while_no_page_is_open(folder, at_once, monkeypatch):
+    looks, closed, changes = [], threading.Event(), server.Server._changes
+
+    async def told(*words):
+        try:
+            async for part in changes(*words):
+                yield part
+        finally:
+            closed.set()
+
+    monkeypatch.setattr(server.Server, "_changes", told)
+    monkeypatch.setattr(states, "SILENT_S", 1e9)
+    write_status(folder, "small")
+    place = Place([folder])
+    feed = place.run("")
+    monkeypatch.setattr(place, "run", lambda _: feed)
+    monkeypatch.setattr(feed, "look", lambda look=feed.look, **how: looks.append(0) or look(**how))
+    with serving(place) as address:
+        next(stream := events(address))
+        stream.close()
+        assert closed.wait(60)
+        count = len(looks)
+        assert count
+        for _ in range(20):
+            assert answer(address)[0] == 200
+        assert len(looks) == count
 
 
 def test_hostile_text_is_json_and_no_page(tmp_path):
     folder = make_run(tmp_path / "r", "small", name=HOSTILE)
     append(folder / "small" / "completions.jsonl", completion(9, HOSTILE, text=HOSTILE))
-    with watching(folder) as (address, _):
+    with serving(Place([folder])) as address:
         status, headers, body = answer(address, "api/texts", run="", node="small")
         assert (status, headers["content-type"]) == (200, "application/json")
         assert b"<script>alert(1)" in body
@@ -107,18 +135,21 @@ def test_hostile_text_is_json_and_no_page(tmp_path):
         assert b"alert(1)" not in answer(address)[2]
 
 
-def test_a_token_is_made_shown_and_needed(folder):
-    with watching(folder, "--web-token") as (address, _):
-        place, _, token = address.partition("?token=")
+def test_a_token_is_made_shown_and_needed_and_ctrl_c_ends_the_server_of_open_pages(folder):
+    with watching(folder, "--web-at", "0.0.0.0:0", "--web-token") as (address, process):
+        shown, _, token = address.partition("?token=")
+        assert shown.startswith(f"http://{socket.gethostname()}:")
         assert len(token) >= 32
+        port = shown.rsplit(":")[-1].strip("/")
+        place = f"http://127.0.0.1:{port}/"
         assert answer(place)[0] == 401
         assert answer(place, "api/run", run="")[0] == 401
         assert answer(place, token="wrong")[0] == 401
-        name = f"potluck_{place.rsplit(':')[-1].strip('/')}"
-        cookie = {"Cookie": f"{name}={token}"}
+        cookie = {"Cookie": f"potluck_{port}={token}"}
         assert answer(place, "api/run", cookie, run="")[0] == 200
-    with watching(folder, POTLUCK_WEB_TOKEN=24 * "x") as (address, _):
-        assert address.endswith(f"?token={24 * 'x'}")
+        next(events(place, headers=cookie))
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 0
 
 
 @pytest.mark.parametrize(
@@ -142,23 +173,17 @@ def test_what_cannot_be_served_is_told_in_a_line(folder, potluck_says, words, wh
     assert why in out + err
 
 
-def test_others_get_this_machines_name_and_a_port_that_is_free_is_taken(folder):
-    with watching(folder, "--web-at", "0.0.0.0:0", "--web-token") as (address, _):
-        assert address.startswith(f"http://{socket.gethostname()}:")
-    with watching(folder) as (one, _), watching(folder) as (two, _):
-        assert one != two
+def test_a_port_that_is_free_is_taken():
+    with server.open_socket(server.HOST, None) as one, server.open_socket(server.HOST, None) as two:
+        assert one.getsockname()[1] != two.getsockname()[1]
 
 
 @pytest.mark.parametrize("package", ["starlette", "uvicorn"])
-def test_without_its_packages_the_way_to_them_is_told_in_a_line(folder, package):
-    code, said = ended_without(package, folder)
+def test_without_its_packages_the_way_to_them_is_told_in_a_line(potluck_says, monkeypatch, package):
+    for name in [name for name in sys.modules if name.startswith(f"{package}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "potluck.show.web.server")
+    monkeypatch.setitem(sys.modules, package, None)
+    code, _, said = potluck_says("watch", "nothing")
     assert (code, said.count("\n")) == (2, 1)
     assert "pip install 'potluck[web]'" in said
-
-
-def test_ctrl_c_ends_it_while_pages_are_open(folder):
-    with watching(folder) as (address, process):
-        stream = events(address)
-        next(stream)
-        process.send_signal(signal.SIGINT)
-        assert process.wait() == 0

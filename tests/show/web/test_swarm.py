@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from potluck.reports.status import AuthorStatus, PeerLine, StatusLine
+from potluck.show.web import feed, swarm
 from potluck.show.web import rounds as rounds_module
-from potluck.show.web import swarm
 from potluck.show.web.feed import NotHereError
 from potluck.show.web.rounds import NodeRounds
 from potluck.show.web.states import GONE_S, MOST_NODES
@@ -61,7 +61,7 @@ class Observed:
 @pytest.fixture
 def observed(monkeypatch):
     made = Observed()
-    monkeypatch.setattr(swarm, "time", SimpleNamespace(time=lambda: made.now_s))
+    monkeypatch.setattr(feed, "time", SimpleNamespace(time=lambda: made.now_s))
     return made
 
 
@@ -76,7 +76,7 @@ def test_a_node_is_shown_with_what_it_tells(observed):
     )
     assert (node.phase, node.done, node.total, node.round) == ("write", 1, 2, 3)
     assert (node.heard_s, node.sent_bytes, node.tokens_per_s) == (1000.5, 100, 5.0)
-    assert (view.name, view.run, view.rounds, view.is_over) == ("run", "", 9, False)
+    assert (view.name, view.rounds, view.is_over) == ("run", 9, False)
     columns = view.curves["north"].columns
     assert (columns["round"], columns["own_reward_mean"]) == ([2.0], [0.25])
     assert view.evaluations == {"north": {"round": [3.0], "validation": [0.5]}}
@@ -209,11 +209,10 @@ def test_a_pair_has_what_the_learner_told_of_the_author(observed):
 
 
 def test_the_start_has_this_run_alone(observed):
-    observed.nodes, feed = {"north": seen()}, observed.run
-    (entry,) = feed.start().runs
-    assert (entry.run, entry.name, entry.state) == ("", "run", "training")
-    assert (entry.done, entry.rounds) == (3, 9)
+    observed.nodes, found = {"north": seen()}, observed.run
+    (entry,) = found.start().runs
+    assert (entry.run, entry.name) == ("", "run")
     with pytest.raises(NotHereError):
-        feed.run("other")
+        found.run("other")
     with pytest.raises(NotHereError):
-        feed.experiment("x")
+        found.experiment("x")

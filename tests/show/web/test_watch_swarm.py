@@ -72,7 +72,7 @@ def test_the_command_shows_the_nodes_of_a_swarm_that_it_has_no_part_in(swarm, tm
         assert nodes == {"a": ("signed", "training"), "b": ("unknown key", "training")}
         assert {*view["matrix"]["a"]} == {"a", "b"}
         assert got("pair?run=&learner=a&author=b")["columns"]["completions"][0] == 4
-        assert got("start")["runs"][0]["state"] == "training"
+        assert got("start")["runs"][0]["name"] == "run"
         assert got("texts?run=&node=a")["texts"] == []
         watching.send_signal(signal.SIGINT)
         assert watching.wait(LONG_S) == 0

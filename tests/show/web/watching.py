@@ -36,14 +36,6 @@ def watching(*words, before="", command="watch", **environment):
         process.communicate()
 
 
-def ended_without(package, folder):
-    """Return (exit code, what it says) of a server where a package is not installed."""
-    code = f"import sys; sys.modules[{package!r}] = None; from potluck.cli import main; main()"
-    words = [sys.executable, "-c", code, "watch", str(folder)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=240)
-    return done.returncode, done.stdout + done.stderr
-
-
 def answer(address, path="", headers=None, **question):
     """Return (status, headers, body) of a request."""
     request = urllib.request.Request(
@@ -64,10 +56,11 @@ def asked(address, path, **question):
     return json.loads(body)
 
 
-def events(address, run=""):
+def events(address, run="", headers=None):
     """Yield the messages of a stream; the last one that comes without new ones is its end."""
     question = urlencode({"run": run})
-    with OPENER.open(f"{address}api/events?{question}", timeout=300) as stream:
+    request = urllib.request.Request(f"{address}api/events?{question}", headers=headers or {})
+    with OPENER.open(request, timeout=300) as stream:
         for line in stream:
             if line.startswith(b"data: "):
                 yield json.loads(line.removeprefix(b"data: "))

@@ -16,11 +16,11 @@ from potluck.exchange.base import ExchangeError, WireError, require_at_most, unp
 from potluck.exchange.folder.store import Store, check_endpoints, free_endpoints, try_endpoint
 from potluck.exchange.keys.keys import STRANGERS
 from potluck.exchange.process import CLOSE_S, Answers, ProcessExchange
-from potluck.exchange.protocol.announcement import CHALLENGE_BYTES, encode_answer
 from potluck.exchange.protocol.beliefs import Question
 from potluck.exchange.protocol.fetch_queue import FetchJob
 from potluck.exchange.protocol.outbox import file_name
 from potluck.exchange.protocol.peers import heard_s
+from potluck.exchange.protocol.signed import CHALLENGE_BYTES, encode_answer
 from potluck.exchange.transport import Membership
 from potluck.reports.events import Notice
 from potluck.types import NODE_NAME

@@ -6,7 +6,6 @@ FOLDER/NAME/   ca.pem NAME.pem NAME.key     all that the node NAME needs, to be 
 
 import datetime
 import ipaddress
-import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,13 +19,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from potluck.exchange.base import ExchangeError
-from potluck.exchange.keys.keys import new_file
+from potluck.exchange.keys.keys import new_file, read_file
 from potluck.types import NODE_NAME
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 AUTHORITY, AUTHORITY_DAYS = "potluck swarm", 3650
 HOST = re.compile(r"[A-Za-z0-9*_-]+(\.[A-Za-z0-9_-]+)*")
 PEM = serialization.Encoding.PEM
+MAKES_IT = "potluck certificates makes it"
 BEFORE = datetime.timedelta(days=1)
 """Time before its making from which a certificate holds: clocks are wrong."""
 _Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
@@ -153,33 +153,24 @@ def _host(host: str) -> x509.GeneralName:
     return x509.DNSName(host)
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        hint = "; potluck certificates makes it" if isinstance(error, FileNotFoundError) else ""
-        raise ExchangeError(f"{path} cannot be read: {error.strerror}{hint}") from error
-
-
 def _read_certificate(path: Path) -> x509.Certificate:
     try:
-        return x509.load_pem_x509_certificate(_read(path))
+        return x509.load_pem_x509_certificate(read_file(path, "certificate", MAKES_IT))
     except ValueError as error:
         raise ExchangeError(f"{path} is no certificate in PEM") from error
 
 
 def _read_pair(files: CertificateFiles) -> _Pair:
-    key, data, holds = files.key, _read(files.key), _read_certificate(files.certificate)
-    if os.name == "posix" and key.stat().st_mode & 0o077:
-        raise ExchangeError(f"{key} can be read by others; a key needs 0600: chmod 600 {key}")
+    data = read_file(files.key, "key", MAKES_IT, is_secret=True)
+    holds = _read_certificate(files.certificate)
     try:
         secret = serialization.load_pem_private_key(data, None)
     except (ValueError, TypeError) as error:
-        raise ExchangeError(f"{key} is no private key in PEM without a password") from error
+        raise ExchangeError(f"{files.key} is no private key in PEM without a password") from error
     if not isinstance(secret, ec.EllipticCurvePrivateKey) or (
         holds.public_key() != secret.public_key()
     ):
-        raise ExchangeError(f"{key} is not the key of {files.certificate}")
+        raise ExchangeError(f"{files.key} is not the key of {files.certificate}")
     return holds, secret
 
 

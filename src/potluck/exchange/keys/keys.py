@@ -50,17 +50,7 @@ class Key:
     @classmethod
     def load(cls, path: Path) -> "Key":
         """Return the key in a file; raise ExchangeError if it is none, or others can read it."""
-        try:
-            with open(path, "rb") as file:
-                mode, data = os.fstat(file.fileno()).st_mode, file.read(FILE_BYTES)
-        except OSError as error:
-            hint = "; potluck keys makes one" if isinstance(error, FileNotFoundError) else ""
-            raise ExchangeError(f"key {path} cannot be read: {error.strerror}{hint}") from error
-        if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
-            raise ExchangeError(
-                f"key {path} has mode {stat.S_IMODE(mode):04o}, so others may read it; a secret "
-                f"needs 0600: chmod 600 {path}, or, if somebody may have it, make a new one"
-            )
+        data = read_file(path, "key", "potluck keys makes one", is_secret=True)
         try:
             return cls(Ed25519PrivateKey.from_private_bytes(_unwritten(SECRET, data.decode())))
         except ValueError as error:  # The text stays out of the message: it may be a secret.
@@ -136,10 +126,7 @@ def read_roster(path: Path) -> dict[str, bytes]:
     """Return the public keys of a roster, by name; raise ExchangeError for no file, no TOML, no
     name of a node, no key, or one key under two names."""
     try:
-        with open(path, "rb") as file:
-            tree = tomllib.loads(file.read(FILE_BYTES).decode())
-    except OSError as error:
-        raise ExchangeError(f"roster {path} cannot be read: {error.strerror}") from error
+        tree = tomllib.loads(read_file(path, "roster").decode())
     except (ValueError, RecursionError) as error:
         raise ExchangeError(
             f'roster {path} is not TOML: {error}; expected lines like north = "ed25519:..."'
@@ -249,6 +236,23 @@ class KnownKeys:
                 "%s cannot be written: %s; a restart forgets the key of %r",
                 *(self._file, error.strerror, name),
             )
+
+
+def read_file(path: Path, what: str, way_out: str = "", *, is_secret: bool = False) -> bytes:
+    """Return a file, a megabyte of it at most; raise ExchangeError if it cannot be read, with the
+    ``way_out`` if it is not there, or if others can read what ``is_secret``."""
+    try:
+        with open(path, "rb") as file:
+            mode, data = stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read(FILE_BYTES)
+    except OSError as error:
+        hint = f"; {way_out}" if way_out and isinstance(error, FileNotFoundError) else ""
+        raise ExchangeError(f"{what} {path} cannot be read: {error.strerror}{hint}") from error
+    if is_secret and os.name == "posix" and mode & 0o077:
+        raise ExchangeError(
+            f"{what} {path} has mode {mode:04o}, so others may read it; a secret needs 0600: chmod "
+            f"600 {path}, or, if somebody may have it, make a new one"
+        )
+    return data
 
 
 def new_file(path: Path, data: bytes, *, mode: int) -> None:

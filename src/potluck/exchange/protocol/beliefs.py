@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 
 from potluck.exchange.base import Reason, WireError
 from potluck.exchange.keys.keys import STRANGERS, KnownKeys, verify
-from potluck.exchange.protocol.announcement import (
+from potluck.exchange.protocol.mailbox import Mailbox
+from potluck.exchange.protocol.peers import NOBODY, announcement_pause_s
+from potluck.exchange.protocol.signed import (
     ANNOUNCEMENTS,
     CHALLENGE_BYTES,
     HELLO,
     WHAT,
     Announcement,
+    Payload,
     has_form_of_answer,
     split_answer,
 )
-from potluck.exchange.protocol.mailbox import Mailbox
-from potluck.exchange.protocol.peers import NOBODY, announcement_pause_s
-from potluck.exchange.protocol.signed import Payload
 from potluck.exchange.transport import Agreement
 from potluck.types import NODE_NAME
 

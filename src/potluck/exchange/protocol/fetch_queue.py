@@ -4,7 +4,7 @@ passes the time, in seconds of a clock that never goes back."""
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 
-from potluck.exchange.protocol.announcement import MAX_OFFERS, Offer
+from potluck.exchange.protocol.signed import MAX_OFFERS, Offer
 
 AT_ONCE = 2
 """Most batches that are fetched from one author at the same time."""

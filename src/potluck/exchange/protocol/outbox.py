@@ -4,7 +4,7 @@ from pathlib import Path
 
 from potluck.exchange.base import WireError
 from potluck.exchange.keys.keys import BATCH, Key, verify
-from potluck.exchange.protocol.announcement import Offer, offer_of
+from potluck.exchange.protocol.signed import Offer, offer_of
 from potluck.exchange.transport import Agreement
 from potluck.exchange.wire.codec import decode
 from potluck.files import write_atomically

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from potluck.exchange.base import Reason
 from potluck.exchange.keys.keys import STRANGERS
-from potluck.exchange.protocol.announcement import MAX_OFFERS, Announcement
+from potluck.exchange.protocol.signed import MAX_OFFERS, Announcement
 from potluck.reports.status import PeerLine
 
 MOST_FAULTS = 3
@@ -51,8 +51,6 @@ class Peer:
     """Time at which the peer made that announcement: one that is held back keeps nobody alive."""
     clock_offset_s: float = 0.0
     """This node's time less the peer's ``clock_s``, from the peer's last answer to a question."""
-    looked_at: object = None
-    """State in which all offers of that announcement were looked at."""
     offered: frozenset[int] = frozenset()
     """Rounds in that announcement."""
     came: set[int] = field(default_factory=set)

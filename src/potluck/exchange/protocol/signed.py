@@ -1,39 +1,111 @@
-"""Small messages that a node signs and repeats: how they are read, and which are believed. And one
-kind of them: status lines, which a node tells people of itself. Nothing is decided by a line, so it
-is verified only when somebody looks, a bounded number in each second. Pure: the caller passes the
-time, in seconds of a clock that never goes back.
+"""Small messages that a node signs and repeats; docs/wire.md has each byte. An announcement tells
+the rounds that it has ready, all of them each time, so that a lost one repairs itself; an answer,
+an announcement and a reader's challenge under one signature. A status line is for people.
 """
 
+import hashlib
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from potluck.exchange.base import Reason, WireError, require_at_most, unpacked
-from potluck.exchange.keys.keys import KEY_BYTES, SIGNED, Key, verify, without_signature
+from potluck.exchange.base import WireError, require_at_most, unpacked
+from potluck.exchange.keys.keys import (
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    SIGNED,
+    Key,
+    verify,
+    without_signature,
+)
 from potluck.reports.status import LINE_BYTES, MOST_AUTHORS, AuthorStatus, StatusLine
 from potluck.types import NODE_NAME
 
-SESSION_BYTES = 16
-STATUS_VERSION = 1
-STATUS = b"status"
+ANNOUNCEMENT_VERSION, STATUS_VERSION = 2, 1
+MAX_ANNOUNCEMENT_BYTES = 2048
+MAX_OFFERS = 64
+DIGEST_BYTES = 16
+SESSION_BYTES, CHALLENGE_BYTES = 16, 16
+WHAT, HELLO, STATUS = b"announcement", b"hello", b"status"
 TEXT_BYTES = 120
 """Most bytes of each text of a line that is sent; what is longer is cut."""
 MOST_COUNT = 2**53 - 1
 """Largest count: a browser reads no larger number exactly."""
 LATEST_S = 1e11
 """Latest time of a line, seconds since 1970."""
-VERIFIED_PER_S = 200
-"""Most messages of a kind that a reader verifies in a second, in all."""
-WRONG_PER_S = 10
-"""Most of them under one name whose signature is wrong."""
-QUIET_S = 30.0
-"""Seconds without a message of a node's session after which one of another session, which nobody
-has confirmed, may be of an earlier time: the node was started again, and its clock set back."""
+
+_OFFER = struct.Struct(f"<II{DIGEST_BYTES}s")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    round: int
+    size_bytes: int
+    digest: bytes
+
+
+class Announcement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Everything that a node has to offer, said every second or every few."""
+
+    version: int
+    run: str
+    node: str
+    public: bytes
+    """Key that it is signed with; ``KnownKeys`` knows whether ``node`` may have it."""
+    session: bytes
+    """Random bytes that ``node`` drew when it joined."""
+    task: bytes
+    """Digest of what the nodes of a run agree on (``Provenance.task``)."""
+    clock_s: float
+    """Seconds since 1970 when ``node`` joined, and those since then: it never goes back."""
+    packed: bytes
+    measured: tuple[float, float] | None = None
+    """Seconds in which a node of release 0.2.0 with ``shares = "speed"`` would write a round alone,
+    and learn from one: read, and not used."""
+
+    def offers(self) -> tuple[Offer, ...]:
+        """Return the offers by round, each round once; WireError if they are not written so."""
+        if len(self.packed) % _OFFER.size or len(self.packed) > MAX_OFFERS * _OFFER.size:
+            expected = f"expected {_OFFER.size} for each of at most {MAX_OFFERS} rounds"
+            raise WireError(f"an announcement's offers take {len(self.packed)} bytes; {expected}")
+        offers = tuple(Offer(*fields) for fields in _OFFER.iter_unpack(self.packed))
+        if any(one.round >= next_.round for one, next_ in pairwise(offers)):
+            raise WireError("an announcement's rounds do not go up; each may be there once")
+        if offers and offers[-1].round >= 2**31:
+            raise WireError(f"an announcement offers round {offers[-1].round}; below 2^31 expected")
+        return offers
+
+
+class SignedStatus(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A status line as it travels."""
+
+    version: int
+    public: bytes
+    session: bytes
+    """Session of the node, as in its announcements."""
+    line: StatusLine
+
+    @property
+    def run(self) -> str:
+        return self.line.run
+
+    @property
+    def node(self) -> str:
+        return self.line.node
+
+    @property
+    def clock_s(self) -> float:
+        return self.line.time_s
+
+
+AnySigned = TypeVar("AnySigned", Announcement, SignedStatus)
+"""A message that says which node of which run wrote it and when, and names the node's key."""
+_Part = TypeVar("_Part", StatusLine, AuthorStatus)
 
 
 class Payload(Protocol):
@@ -42,26 +114,6 @@ class Payload(Protocol):
     def __len__(self) -> int: ...
 
     def __bytes__(self) -> bytes: ...
-
-
-class Signed(Protocol):
-    """A message that says which node of which run wrote it and when, and names the node's key."""
-
-    @property
-    def version(self) -> int: ...
-    @property
-    def run(self) -> str: ...
-    @property
-    def node(self) -> str: ...
-    @property
-    def public(self) -> bytes: ...
-    @property
-    def session(self) -> bytes: ...
-    @property
-    def clock_s(self) -> float: ...
-
-
-AnySigned = TypeVar("AnySigned", bound=Signed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,98 +169,72 @@ class Kind(Generic[AnySigned]):
             )
 
 
-class Believed(Generic[AnySigned]):
-    """Newest message of each node of ``run`` that was believed, and counts of those refused. The
-    caller decides which names it looks at, and so how many there can be."""
+def digest_of(signed: bytes) -> bytes:
+    """Return the digest by which an offer names its batch: that of the signature, of which only the
+    author can make another. So a reader goes through the hundreds of kilobytes once, not twice."""
+    return hashlib.sha256(signed[: len(SIGNED) + SIGNATURE_BYTES]).digest()[:DIGEST_BYTES]
 
-    def __init__(
-        self, run: str, kind: Kind[AnySigned], *, most_per_s: int = VERIFIED_PER_S
-    ) -> None:
-        self._run, self._kind, self._most_per_s = run, kind, most_per_s
-        self._verified, self._counted_since_s = 0, float("-inf")
-        self._wrong: Counter[str] = Counter()
-        self.newest: dict[str, AnySigned] = {}
-        self.heard_s: dict[str, float] = {}
-        """Times at which they were believed."""
-        self.refused: dict[str, Counter[Reason]] = {}
 
-    def hear(
-        self,
-        name: str,
-        payloads: Sequence[Payload],
-        now_s: float,
-        *,
-        public: bytes = b"",
-        session: bytes = b"",
-    ) -> bool:
-        """Look at ``payloads`` under ``name``, oldest first; return whether one of them is
-        believed: the newest that is signed by the key ``public`` (empty: by the one in it), of
-        ``session`` (empty: of any), and later than the last one, as two relays deliver twice."""
-        if now_s - self._counted_since_s >= 1:
-            self._wrong.clear()
-            self._verified, self._counted_since_s = 0, now_s
-        for payload in reversed(payloads):
-            try:
-                message = self._kind.read(payload, run=self._run, node=name)
-                if public and message.public != public:
-                    raise WireError(f"a message under {name!r} is not by its key", "forged")
-                if session and message.session != session:
-                    continue
-                if not self._is_later(name, message, now_s, confirmed=bool(session)):
-                    continue
-                if self._wrong[name] >= WRONG_PER_S:
-                    continue
-                if self._verified >= self._most_per_s:
-                    return False
-                self._verified += 1
-                self._wrong[name] += 1
-                verify(self._kind.label, bytes(payload), message.public)
-                self._wrong[name] -= 1
-            except WireError as error:
-                self.refuse(name, error.reason)
-                continue
-            self.newest[name], self.heard_s[name] = message, now_s
-            return True
+def offer_of(round: int, signed: bytes) -> Offer:
+    return Offer(round, len(signed), digest_of(signed))
+
+
+def encode_announcement(
+    run: str,
+    node: str,
+    key: Key,
+    offers: Iterable[Offer],
+    *,
+    session: bytes,
+    task: bytes,
+    clock_s: float,
+) -> bytes:
+    """Return the sealed announcement of the newest 64 ``offers``."""
+    newest = sorted(offers, key=lambda offer: offer.round)[-MAX_OFFERS:]
+    packed = b"".join(_OFFER.pack(o.round, o.size_bytes, o.digest) for o in newest)
+    fields = ANNOUNCEMENT_VERSION, run, node, key.public, session, task, clock_s, packed
+    return key.sign(WHAT, msgspec.msgpack.encode(fields))
+
+
+def _require_clock(announcement: Announcement) -> None:
+    if not math.isfinite(announcement.clock_s):
+        raise WireError(f"an announcement has a clock of {announcement.clock_s}, not a finite one")
+
+
+ANNOUNCEMENTS = Kind(
+    WHAT, Announcement, ANNOUNCEMENT_VERSION, MAX_ANNOUNCEMENT_BYTES, _require_clock
+)
+
+
+def decode_announcement(data: bytes, *, run: str, node: str) -> Announcement:
+    announcement = ANNOUNCEMENTS.read(data, run=run, node=node)
+    verify(WHAT, data, announcement.public)
+    announcement.offers()
+    return announcement
+
+
+def encode_answer(key: Key, challenge: bytes, announcement: bytes) -> bytes:
+    """Return the answer to a challenge: proof that ``announcement`` is of a node that is there."""
+    return key.sign(HELLO, challenge + announcement)
+
+
+def has_form_of_answer(payload: Payload, challenge: bytes, public: bytes) -> bool:
+    """Tell by its length and its parts whether a payload can answer this ``challenge`` with the key
+    ``public`` (empty: any key); another is not worth a verification, nor a word."""
+    at = len(SIGNED) + SIGNATURE_BYTES
+    if not at < len(payload) - at - len(challenge) <= MAX_ANNOUNCEMENT_BYTES:
         return False
-
-    def refuse(self, name: str, reason: Reason, count: int = 1) -> None:
-        self.refused.setdefault(name, Counter())[reason] += count
-
-    def forget(self, name: str) -> None:
-        for each in (self.newest, self.heard_s, self.refused):
-            each.pop(name, None)
-
-    def _is_later(self, name: str, message: AnySigned, now_s: float, *, confirmed: bool) -> bool:
-        last = self.newest.get(name)
-        if last is None or message.clock_s > last.clock_s:
-            return True
-        is_quiet = now_s - self.heard_s[name] > QUIET_S
-        return message.session != last.session and (confirmed or is_quiet)
+    answer = bytes(payload)
+    return answer.startswith(SIGNED) and answer.startswith(challenge, at) and public in answer
 
 
-class SignedStatus(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A status line as it travels."""
-
-    version: int
-    public: bytes
-    session: bytes
-    """Session of the node, as in its announcements."""
-    line: StatusLine
-
-    @property
-    def run(self) -> str:
-        return self.line.run
-
-    @property
-    def node(self) -> str:
-        return self.line.node
-
-    @property
-    def clock_s(self) -> float:
-        return self.line.time_s
-
-
-_Part = TypeVar("_Part", StatusLine, AuthorStatus)
+def split_answer(payload: Payload, challenge: bytes) -> bytes:
+    """Return the announcement in an answer, unverified; raise WireError if that does not answer
+    ``challenge``."""
+    answer = without_signature(bytes(payload))
+    if not answer.startswith(challenge):
+        raise WireError(f"{len(payload)} bytes came that do not answer the challenge", "forged")
+    return answer[len(challenge) :]
 
 
 def encode_status(line: StatusLine, key: Key, *, session: bytes) -> bytes:

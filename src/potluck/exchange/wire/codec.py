@@ -184,7 +184,6 @@ def decode_round(data: bytes, *, run: str, round: int, node: str) -> base.Round:
         ours = f"that of version {ROUND_FILE_VERSION}, round {round} and {node!r}"
         raise base.WireError(f"{found} lies where {ours} belongs", "other round")
     batches = []
-    sent_bytes = sent_tokens = received_bytes = 0
     for data in page.messages:
         message = decode(without_signature(data))
         if message.run != run or (message.sender == node and message.round != round):
@@ -192,9 +191,5 @@ def decode_round(data: bytes, *, run: str, round: int, node: str) -> base.Round:
             reason: base.Reason = "other run" if message.run != run else "other round"
             raise base.WireError(f"{what} lies in round {round} of {run!r}", reason)
         batches.append(base.Delivery(message.sender, message.round, data, message.completions))
-        if message.sender == node:
-            sent_bytes, sent_tokens = len(data), sum(len(c.token_T) for c in message.completions)
-        else:
-            received_bytes += len(data)
-    traffic = base.Traffic(sent_bytes, sent_tokens, received_bytes)
+    traffic = base.traffic_of(node, batches)
     return base.assemble_round(round, batches, page.missing, traffic, page.newest)

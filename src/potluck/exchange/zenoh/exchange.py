@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 import zenoh
 
 from potluck.exchange.process import CLOSE_S, Answers, ProcessExchange
-from potluck.exchange.protocol.announcement import CHALLENGE_BYTES, HELLO, encode_answer
 from potluck.exchange.protocol.beliefs import Question
 from potluck.exchange.protocol.fetch_queue import FetchJob
 from potluck.exchange.protocol.peers import announcement_pause_s
-from potluck.exchange.protocol.signed import Payload
+from potluck.exchange.protocol.signed import CHALLENGE_BYTES, HELLO, Payload, encode_answer
 from potluck.exchange.transport import Membership
 from potluck.exchange.zenoh.channels import Channels, names_alone
 from potluck.exchange.zenoh.session import (

@@ -14,11 +14,17 @@ import zenoh
 from msgspec import structs
 
 from potluck.exchange.base import Reason
-from potluck.exchange.protocol import signed
-from potluck.exchange.protocol.announcement import ANNOUNCEMENTS, Announcement
+from potluck.exchange.protocol.believed import VERIFIED_PER_S, Believed
 from potluck.exchange.protocol.peers import NOBODY, Peer, Peers
+from potluck.exchange.protocol.signed import (
+    ANNOUNCEMENTS,
+    STATUS_LINES,
+    Announcement,
+    AnySigned,
+    Payload,
+)
 from potluck.exchange.zenoh.channels import Channels
-from potluck.exchange.zenoh.session import Endpoints, open_observer
+from potluck.exchange.zenoh.session import Endpoints, open_session
 from potluck.reports.status import PeerLine
 from potluck.types import NODE_NAME
 
@@ -26,8 +32,6 @@ SWEEP_S = 0.1
 PRESENCES, OTHERS = 4096, 4096
 """Changes of presence, and announcements or lines, that wait for the next sweep."""
 MOST_NAMES = 4096
-SLACK = 256
-"""Names that had to make room and whose messages are still here: to look for them takes time."""
 LOOKED_AT = 8
 """Announcements, and lines, of one name that are looked at of those that came together."""
 
@@ -35,8 +39,10 @@ LOOKED_AT = 8
 @contextmanager
 def observe(endpoints: Endpoints, run: str, roster: Mapping[str, bytes]) -> Iterator["Observer"]:
     """Watch ``run`` at ``endpoints``, which need not be there yet. ``roster`` has the key that each
-    name must sign with; it may be empty. Raise ExchangeError as ``open_observer``."""
-    session = open_observer(endpoints, run=run)
+    name must sign with; it may be empty. Raise ExchangeError as ``open_session``."""
+    # A peer connects to the nodes that its addresses know, too. A client has one connection, and
+    # would with it lose sight of all nodes at once.
+    session = open_session(endpoints, run=run, mode="peer")
     with closing(session), closing(Observer(session, run, roster)) as observer:
         yield observer
 
@@ -103,13 +109,10 @@ class Sightings:
         self._roster = dict(roster)
         self._peers = Peers("", roster, quarantine_s=0.0, strangers=MOST_NAMES)
         self._live: set[str] = set()
+        whole = replace(ANNOUNCEMENTS, require_sense=_require_offers)
         # 1,000 nodes make 200 announcements a second.
-        most, whole = (
-            2 * signed.VERIFIED_PER_S,
-            replace(ANNOUNCEMENTS, require_sense=_require_offers),
-        )
-        self._announced = signed.Believed(run, whole, most_per_s=most)
-        self._lines = signed.Believed(run, signed.STATUS_LINES)
+        self._announced = Believed(run, whole, most_per_s=2 * VERIFIED_PER_S)
+        self._lines = Believed(run, STATUS_LINES)
 
     def on_presence(self, name: str, is_live: bool) -> None:
         """Note a hint: it is not signed, so it makes no stranger known."""
@@ -121,21 +124,21 @@ class Sightings:
         if peer:
             peer.live = is_live
 
-    def hear(self, name: str, payloads: Sequence[signed.Payload], now_s: float) -> None:
+    def hear(self, name: str, payloads: Sequence[Payload], now_s: float) -> None:
         """Look at announcements that came under ``name``, oldest first."""
         if peer := self._hear(self._announced, name, payloads, now_s):
             offers = self._announced.newest[name].offers()
             peer.offered = frozenset(offer.round for offer in offers)
 
-    def hear_lines(self, name: str, payloads: Sequence[signed.Payload], now_s: float) -> None:
+    def hear_lines(self, name: str, payloads: Sequence[Payload], now_s: float) -> None:
         """Look at status lines that came under ``name``, oldest first."""
         self._hear(self._lines, name, payloads, now_s)
 
     def _hear(
         self,
-        source: signed.Believed[Announcement] | signed.Believed[signed.SignedStatus],
+        source: Believed[AnySigned],
         name: str,
-        payloads: Sequence[signed.Payload],
+        payloads: Sequence[Payload],
         now_s: float,
     ) -> Peer | None:
         """Return the node under ``name`` if one of its messages is believed."""
@@ -154,7 +157,8 @@ class Sightings:
             source.forget(name)
             self._refuse(NOBODY, "unknown sender")
         else:
-            self._forget_gone(SLACK)
+            if len(source.newest) > 2 * MOST_NAMES:
+                self._forget_gone()
             peer.public, peer.live = source.newest[name].public, name in self._live
             peer.heard_s = now_s
         return peer
@@ -170,13 +174,11 @@ class Sightings:
                 found[name] = structs.replace(peer, newest_round=round, line=line)
         return found
 
-    def _forget_gone(self, slack: int = 0) -> None:
-        """Forget the messages of names that made room, once there are more than ``slack``."""
-        names = self._peers.names()
+    def _forget_gone(self) -> None:
+        """Forget the messages of names that had to make room."""
         for source in (self._announced, self._lines):
-            if len(source.newest) > len(names) + slack:
-                for gone in source.newest.keys() - names:
-                    source.forget(gone)
+            for gone in source.newest.keys() - self._peers.names():
+                source.forget(gone)
 
     def _refuse(self, name: str, reason: Reason, count: int = 1) -> None:
         self._peers.refused(name, reason, fault=False, now_s=0.0, count=count)

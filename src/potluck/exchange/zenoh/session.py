@@ -69,7 +69,7 @@ class Endpoints:
 
 
 def open_session(
-    endpoints: Endpoints, *, run: str, closing: threading.Event | None = None
+    endpoints: Endpoints, *, run: str, closing: threading.Event | None = None, mode: str = ""
 ) -> zenoh.Session:
     """Open a node's session: a peer if it listens, else a client of the routers it connects to.
     ``run`` is the prefix of all keys. Raise ExchangeError, of one line, for an endpoint that is
@@ -78,7 +78,7 @@ def open_session(
     A peer's session opens at once and looks for the others ever after. A client's waits until its
     first router answers, or ``closing`` is set; later it reconnects by itself.
     """
-    mode = "peer" if endpoints.listen else "client"
+    mode = mode or ("peer" if endpoints.listen else "client")
     return _open(_config(endpoints, mode, run), endpoints, closing or threading.Event())
 
 
@@ -106,12 +106,6 @@ def open_router(endpoints: Endpoints) -> zenoh.Session:
             f"make it for one of {', '.join(RELAYS)}"
         )
     return _open(_config(endpoints, "router", "*"), endpoints, threading.Event())
-
-
-def open_observer(endpoints: Endpoints, *, run: str) -> zenoh.Session:
-    """Open a session that listens nowhere, and connects to its addresses and to the nodes that
-    those know. A client would have one connection, and with it lose sight of all nodes at once."""
-    return _open(_config(endpoints, "peer", run), endpoints, threading.Event())
 
 
 def _config(endpoints: Endpoints, mode: str, run: str) -> zenoh.Config:
@@ -224,10 +218,8 @@ def free_endpoints(count: int, folder: Path) -> list[str]:
     # They differ, as all are held until all are found. Another program may still take one before
     # its node does; that node then says so.
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [f"tcp/127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [f"tcp/127.0.0.1:{one.getsockname()[1]}" for one in taken]
 
 
 def try_endpoint(endpoint: str, *, listen: bool) -> OSError | None:
@@ -239,11 +231,8 @@ def try_endpoint(endpoint: str, *, listen: bool) -> OSError | None:
             socket.create_connection((host, port), timeout=CALL_S).close()
             return None
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, socket.SOCK_STREAM) as one:
-            # As the node itself will: what a node that has just ended left behind is no hindrance.
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind(where)
-            one.listen()
+        # As the node itself will: what a node that has just ended left behind is no hindrance.
+        socket.create_server(where[:2], family=family).close()
     except OSError as error:
         return error
     return None

@@ -1,10 +1,13 @@
 """Feeds: where the server gets the data of the page from. The server calls them from threads.
 What is not here under an id or a name is a NotHereError."""
 
-from collections.abc import Mapping
+import threading
+import time
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
 
 from potluck.show.web.rounds import NodeRounds
 from potluck.show.web.views import ExperimentEntry, PairView, RunView, StartView, TextsView
@@ -15,20 +18,73 @@ class NotHereError(PotluckError):
     """A run, node or experiment that was asked for and is not here."""
 
 
-class RunFeed(Protocol):
-    def look(self) -> int:
-        """Take in what is new; return the number of the present state, from 1."""
+class RunFeed:
+    """One run: sections of its view that each look makes anew, and the rounds of its nodes. All
+    pages that show it share one look, and one text of equal changes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._step, self._now_s = 0, 0.0
+        self._rounds: dict[str, NodeRounds] = {}
+        self._sections: dict[str, Any] = {}
+        self._changed: dict[str, int] = {}
+        """Step in which each section was last another one."""
+        self._messages: dict[int, tuple[bytes, bool]] = {}
+        """Encoded views of the present step, by the step that their readers have."""
+
+    def look(self, *, every_s: float = 0.0) -> int:
+        """Take in what is new, unless this was done less than ``every_s`` ago; return the number of
+        the present state, from 1."""
+        # While one reader looks, which can take seconds, the others keep no thread waiting.
+        if not self._lock.acquire(blocking=not (every_s and self._step)):
+            return self._step
+        try:
+            now_s, step = time.time(), self._step + 1
+            if abs(now_s - self._now_s) < every_s:
+                return self._step
+            self._now_s = now_s
+            made = self._make(step)
+            new = {name for name, it in made.items() if self._sections.get(name) != it}
+            self._sections |= made
+            self._changed |= dict.fromkeys(new, step)
+            if new or any(its.newest_step == step for its in self._rounds.values()):
+                self._step = step
+                self._messages.clear()
+            return self._step
+        finally:
+            self._lock.release()
+
+    def _make(self, step: int) -> dict[str, Any]:
+        """Take in what is new; return the sections that may be others now."""
+        raise NotImplementedError
 
     def view(self, since: int = 0) -> RunView:
         """Return what changed after the state of number ``since``; all of it if that is 0."""
+        rows = {name: its.since(since) for name, its in self._rounds.items()}
+        return RunView(
+            now_s=self._now_s,
+            curves={name: its for name, its in rows.items() if its} or None,
+            **{name: self._sections[name] for name, at in self._changed.items() if at > since},
+        )
 
-    def pair(self, learner: str, author: str) -> PairView: ...
+    def message(self, since: int) -> tuple[bytes, bool]:
+        """Return (this view as JSON; whether the run is over)."""
+        with self._lock:
+            if since not in self._messages:
+                view = self.view(since)
+                self._messages[since] = msgspec.json.encode(view), view.is_over
+            return self._messages[since]
+
+    def pair(self, learner: str, author: str) -> PairView:
+        raise NotImplementedError
 
     def texts(self, node: str, round: int | None = None) -> TextsView:
         """Return a round's completions, of the newest round if it is not given."""
+        return TextsView(node=node)
 
     def search(self, node: str, words: str) -> TextsView:
         """Return completions that have ``words`` in them, the newest first."""
+        return TextsView(node=node)
 
 
 class Feed(Protocol):
@@ -71,24 +127,3 @@ def experiment_feeds() -> list[ExperimentFeed]:
                 f"{error}); install its distribution again, or remove it"
             ) from None
     return found
-
-
-class Sections:
-    """Sections of a run's view, each with the step in which it was last another one."""
-
-    def __init__(self) -> None:
-        self.made: dict[str, Any] = {}
-        self._changed: dict[str, int] = {}
-
-    def take(self, made: Mapping[str, Any], step: int) -> bool:
-        """Take in what was made anew; return whether any of it is another than before."""
-        new = {name for name, it in made.items() if self.made.get(name) != it}
-        self.made |= made
-        self._changed |= dict.fromkeys(new, step)
-        return bool(new)
-
-    def since(self, step: int, nodes: Mapping[str, NodeRounds]) -> dict[str, Any]:
-        """Return what changed after this step, and curves, as fields of a ``RunView``."""
-        rows = {name: rounds.since(step) for name, rounds in nodes.items()}
-        shown = {name: it for name, it in self.made.items() if self._changed.get(name, 0) > step}
-        return shown | {"curves": {name: its for name, its in rows.items() if its} or None}

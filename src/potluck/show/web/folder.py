@@ -1,12 +1,10 @@
 """A run's folder as a feed: what its nodes have written, and what they write while it is read."""
 
 import shlex
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import fields
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -23,15 +21,15 @@ from potluck.reports.status import FolderStatus
 from potluck.reports.tail import Change, Tail, newest
 from potluck.show.terminal.show import title_of
 from potluck.show.web import views
-from potluck.show.web.feed import NotHereError, Sections
-from potluck.show.web.rounds import MOST_ROWS, NodeRounds, column_of, numbers_of, pair_columns
+from potluck.show.web.feed import NotHereError, RunFeed
+from potluck.show.web.rounds import MOST_ROWS, NodeRounds, numbers_in, pair_columns
 from potluck.show.web.states import GONE_S, MOST_NODES, Here, facts_of, node_views
-from potluck.show.web.texts import NAME, NodeTexts
+from potluck.show.web.texts import NodeTexts
 from potluck.types import NODE_NAME
 
 ONCE = ("message", "checkpoint", *get_args(PeerChange))
 """Kinds of events that several nodes tell of one thing."""
-MOST_EVENTS, MOST_FUNCTIONS = 500, 16
+MOST_EVENTS = 500
 PAIR_BYTES = 256 << 20
 """Most of a file that is read for pairs, from its end."""
 
@@ -41,93 +39,51 @@ class NodeFolder:
         self.folder, self.name = folder, folder.name
         self.texts = NodeTexts(folder)
         self.status: FolderStatus | None = None
-        self.evaluations: dict[int, EvaluationReport] = {}
-        self.rounds = NodeRounds()
-        self._last: RoundReport | None = None
+        self.rounds, self.evaluations = NodeRounds(), NodeRounds()
+        self.events = deque[views.EventView](maxlen=MOST_EVENTS)
         self._step = 0
-        self._files: dict[str, tuple[Tail[Any], Callable[[Any], None]]] = {
-            runs.METRICS: (Tail(folder / runs.METRICS, RoundReport), self._add_round),
-            runs.EVALUATION: (
+        self._files: tuple[tuple[Tail[Any], Callable[[Any], None], Callable[[], None]], ...] = (
+            (Tail(folder / runs.METRICS, RoundReport), self._add_round, self.rounds.clear),
+            (
                 Tail(folder / runs.EVALUATION, EvaluationReport),
                 self._add_evaluation,
+                self.evaluations.clear,
             ),
-            runs.EVENTS: (Tail(folder / runs.EVENTS, EventLine), self._add_event),
-        }
-        self._events = {name: deque[views.EventView](maxlen=MOST_EVENTS) for name in self._files}
-        """Events by the file that tells them."""
+            (Tail(folder / runs.EVENTS, EventLine), self._add_event, self.events.clear),
+        )
 
     def look(self, step: int) -> bool:
         self._step, before, is_new = step, self.status, False
         self.status = runs.read_status(self.folder)
-        for name, (tail, add) in self._files.items():
+        for tail, add, clear in self._files:
             if (change := tail.look()) is Change.NOTHING:
                 continue
             is_new = True
             if change is Change.ANEW:
-                self._forget(name)
-            for line in tail.read(lambda _, name=name: self._damaged(name)):  # type: ignore[misc]
+                clear()
+            for line in tail.read(partial(self._damaged, tail)):
                 add(line)
         return is_new or before != self.status
 
-    def _forget(self, file: str) -> None:
-        self._events[file].clear()
-        if file == runs.METRICS:
-            self.rounds.clear()
-            self._last = None
-        elif file == runs.EVALUATION:
-            self.evaluations.clear()
-
-    def _damaged(self, file: str) -> None:
-        number = self._files[file][0].number
-        text = f"{file}, line {number} cannot be read; it is left out"
-        self._tell(file, self.rounds.done, "message", text)
+    def _damaged(self, tail: Tail[Any], _: Exception) -> None:
+        text = f"{tail.path.name}, line {tail.number} cannot be read; it is left out"
+        self._add_event(EventLine(round=self.rounds.done, text=text))
 
     def _add_round(self, line: RoundReport) -> None:
-        numbers = {name: getattr(line, name) for name in numbers_of(RoundReport)}
-        numbers |= {"missing": len(line.missing), "refused": sum(line.refused.values())}
-        phases = {phase: s for phase, s in line.seconds.items() if len(phase) <= 32}
-        numbers |= {f"seconds/{phase}": seconds for phase, seconds in phases.items()}
-        self.rounds.add(self._step, line.round, numbers, line.sources)
-        before, self._last = self._last or RoundReport(0), line
-        tell = partial(self._tell, runs.METRICS, line.round)
-        for name in sorted({*line.missing} - {*before.missing}):
-            tell("missing", f"nothing of {name[:64]} came in time")
-        for name in sorted({*line.quarantined} - {*before.quarantined}):
-            tell("quarantined", f"messages of {name[:64]} are not read for now")
-        for name, count in line.refused.items():
-            tell("refused", f"{count} under the name {name[:64]}")
-        if line.late:
-            used = f", {line.late_used} of them used" if line.late_used else ""
-            tell("late", f"{line.late} completions of earlier rounds{used}")
+        counts = {"missing": len(line.missing), "refused": sum(line.refused.values())}
+        phases = {f"seconds/{phase}": seconds for phase, seconds in line.seconds.items()}
+        self.rounds.add(self._step, line.round, numbers_in(line) | counts | phases, line.sources)
 
     def _add_evaluation(self, line: EvaluationReport) -> None:
-        if len(self.evaluations) < MOST_ROWS:
-            self.evaluations[line.round] = line
+        functions = {f"rewards/{name}": value for name, value in line.rewards.items()}
+        self.evaluations.add(self._step, line.round, numbers_in(line) | functions)
 
     def _add_event(self, line: EventLine) -> None:
-        self._tell(runs.EVENTS, line.round, line.kind[:32], line.text[:500], line.time_s)
-
-    def _tell(
-        self, file: str, round: int, kind: str, text: str, time_s: float | None = None
-    ) -> None:
-        event = views.EventView(time_s=time_s, round=round, node=self.name, kind=kind, text=text)
-        self._events[file].append(event)
-
-    def events(self) -> list[views.EventView]:
-        return [event for told in self._events.values() for event in told]
+        self.events.append(views.EventView(node=self.name, **asdict(line)))
 
     def here(self) -> Here:
         began_s = _changed_s(self.folder / JOINED)
         return Here(self.status, self.rounds.done, began_s or None)
-
-    def evaluation_columns(self) -> views.Columns:
-        rows = [self.evaluations[at] for at in sorted(self.evaluations)]
-        names = [field.name for field in fields(EvaluationReport) if field.name != "rewards"]
-        functions = dict.fromkeys(name for row in rows for name in row.rewards)
-        return {name: [getattr(row, name) for row in rows] for name in names} | {
-            f"rewards/{name[:NAME]}": column_of(row.rewards.get(name) for row in rows)
-            for name in islice(functions, MOST_FUNCTIONS)
-        }
 
     def habits(self) -> list[str]:
         told = (
@@ -156,42 +112,56 @@ def read_pairs(folder: Path, wanted: str | None = None) -> dict[str, views.PairV
         of = {a: its for a, its in line.sources.items() if wanted is None or a == wanted}
         rounds.add(0, line.round, {}, of)
     return {
-        author: views.PairView(
-            learner=folder.name,
-            author=author,
-            columns=pair_columns(reports),
-            habit=habit_told(folder.name, author, [report for _, report in reports]),
-        )
+        author: views.PairView(learner=folder.name, author=author, columns=pair_columns(reports))
         for author, reports in sorted(rounds.authors.items())
     }
 
 
-class WatchedRun:
+class WatchedRun(RunFeed):
     """Feed of one run from its folder; ``begins`` tells that it may not have been made yet."""
 
-    def __init__(self, folder: Path, run: str = "", *, begins: bool = False) -> None:
-        self.folder, self.id = folder, run
+    def __init__(self, folder: Path, *, begins: bool = False) -> None:
+        super().__init__()
+        self.folder = folder
         self._begins, self._began_s = begins, time.time()
-        self._lock = threading.Lock()
         self._recipe: runs.RecipeRead | None = None
         self._nodes: dict[str, NodeFolder] = {}
         self._controls: dict[tuple[str, str], NodeFolder] = {}
         """Folders <run>/control.KIND.NODE/NODE, or control.own-part/NODE, by node and kind."""
         self._matrix: views.Matrix = {}
-        self._sections = Sections()
-        self._step = 0
-        self._now_s = 0.0
 
-    def look(self) -> int:
-        with self._lock:
-            self._now_s, step = time.time(), self._step + 1
-            with suppress(runs.RunReadError):
-                self._recipe = runs.read_recipe(self.folder)  # a resume may change it
-            self._find_nodes()
-            changed = [node for node in self._nodes.values() if node.look(step)]
-            if self._take(step, changed) or changed:
-                self._step = step
-            return self._step
+    def _make(self, step: int) -> dict[str, Any]:
+        with suppress(runs.RunReadError):
+            self._recipe = runs.read_recipe(self.folder)  # a resume may change it
+        self._find_nodes()
+        changed = [node for node in self._nodes.values() if node.look(step)]
+        recipe = self._recipe
+        facts = facts_of(recipe, self._now_s)
+        nodes = node_views({name: node.here() for name, node in self._nodes.items()}, facts)
+        controls = self._look_at_controls(step)
+        made: dict[str, Any] = {
+            "name": recipe.name if recipe else self.folder.name,
+            "rounds": facts.rounds,
+            "controls": controls,
+            "control_command": control_command(self.folder),
+            "nodes": [replace(n, back=self._back(n, nodes)) for n in nodes],
+            "is_over": self._is_over(nodes) and not self._makes(controls),
+        }
+        if recipe:
+            made["recipe"] = views.RecipeView(
+                method=title_of(recipe.objective), settings=dict(recipe.settings)
+            )
+        if changed or not self._step:
+            self._matrix |= {node.name: node.rounds.matrix() for node in changed}
+            made["matrix"] = self._whole_matrix()
+            made["habits"] = {name: node.habits() for name, node in self._nodes.items()}
+            made["events"] = self._newest_events()
+            made["evaluations"] = {
+                name: node.evaluations.shown()
+                for name, node in self._nodes.items()
+                if node.evaluations.newest_step
+            }
+        return made
 
     def _find_nodes(self) -> None:
         try:
@@ -203,34 +173,8 @@ class WatchedRun:
             files = (runs.METRICS, runs.STATUS, runs.EVENTS, runs.EVALUATION)
             # A link may lead out of the run.
             if new and not folder.is_symlink() and any((folder / name).is_file() for name in files):
-                self._nodes[folder.name] = NodeFolder(folder)
-
-    def _take(self, step: int, changed: list[NodeFolder]) -> bool:
-        """Make the sections anew that may be others; return whether one is."""
-        recipe = self._recipe
-        facts = facts_of(recipe, self._now_s)
-        nodes = node_views({name: node.here() for name, node in self._nodes.items()}, facts)
-        controls = self._look_at_controls(step)
-        made: dict[str, Any] = {
-            "controls": controls,
-            "control_command": control_command(self.folder),
-            "nodes": [replace(n, back=self._back(n, nodes)) for n in nodes],
-            "is_over": self._is_over(nodes) and not self._makes(controls),
-        }
-        if recipe:
-            settings = dict(recipe.settings)
-            made["recipe"] = views.RecipeView(method=title_of(recipe.objective), settings=settings)
-        if changed or not self._step:
-            self._matrix |= {node.name: node.rounds.matrix() for node in changed}
-            made["matrix"] = self._whole_matrix()
-            made["habits"] = {name: node.habits() for name, node in self._nodes.items()}
-            made["events"] = self._newest_events()
-            made["evaluations"] = {
-                name: node.evaluation_columns()
-                for name, node in self._nodes.items()
-                if node.evaluations
-            }
-        return self._sections.take(made, step)
+                node = self._nodes[folder.name] = NodeFolder(folder)
+                self._rounds[folder.name] = node.rounds
 
     def _look_at_controls(self, step: int) -> list[views.ControlView]:
         """Read what is new of the controls; return each node beside each of them."""
@@ -245,8 +189,8 @@ class WatchedRun:
             shown = {name: [*columns.get(name, ())] for name in ("round", "own_reward_mean")}
             found.append(
                 views.ControlView(
-                    node=node[:NAME],
-                    kind=kind[:NAME],
+                    node=node,
+                    kind=kind,
                     how=CONTROLS.get(kind, "in another control"),
                     columns=shown,
                     answer=answer,
@@ -301,7 +245,7 @@ class WatchedRun:
         return whole
 
     def _newest_events(self) -> list[views.EventView]:
-        every = [event for node in self._nodes.values() for event in node.events()]
+        every = [event for node in self._nodes.values() for event in node.events]
         every.sort(key=lambda event: (event.round, event.time_s or 0.0))
         once = Once()  # what one node tells another one may have told a moment before
         new = [
@@ -312,17 +256,6 @@ class WatchedRun:
             or once.is_new(event.text, event.time_s)
         ]
         return new[-MOST_EVENTS:]
-
-    def view(self, since: int = 0) -> views.RunView:
-        with self._lock:
-            recipe = self._recipe
-            return views.RunView(
-                name=recipe.name if recipe else self.folder.name,
-                run=self.id,
-                now_s=self._now_s,
-                rounds=recipe.end if recipe else 0,
-                **self._sections.since(since, {n: its.rounds for n, its in self._nodes.items()}),
-            )
 
     def _node(self, name: str) -> NodeFolder:
         if name in self._nodes:

@@ -1,4 +1,4 @@
-"""Access to the page: a token, the Host header, no scripts of other sites, no reader that hangs.
+"""Access to the page: a token, the Host header, no scripts of other sites.
 
 A browser lets any site send requests to this machine. One that resolves its own name to 127.0.0.1
 (DNS rebinding) would even read the answers, so a Host header must be an address, localhost, or the
@@ -6,13 +6,11 @@ name that was given; starlette's TrustedHostMiddleware knows lists of names, and
 Sites that only send requests are told apart by Sec-Fetch-Site and Origin.
 """
 
-import asyncio
 import hmac
 import ipaddress
 import os
 import re
 import secrets
-from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -24,12 +22,10 @@ from potluck.types import PotluckError
 TOKEN_VARIABLE = "POTLUCK_WEB_TOKEN"
 SHORTEST_TOKEN = 16
 """Fewest characters of a token that a user has chosen."""
-TAKE_S = 10.0
-"""Time in which a reader takes each part of a message."""
-PART_BYTES = 1 << 16
-"""A part waits in this process for its reader; the whole message is there once for all."""
 HOST = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([\w.-]+))(?::\d+)?", re.ASCII)
 """Host header: an address of version 6 or a name, and a port."""
+PART_BYTES = 1 << 16
+"""Most of a message that waits here for a slow reader; the whole is there once for all."""
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -37,13 +33,6 @@ HEADERS = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
-
-Drop = Callable[[tuple[str, int] | None], None]
-"""Ends the connection of a client at once, without the data that it has not taken."""
-
-
-class SlowReaderError(Exception):
-    """A reader that did not take what it was sent."""
 
 
 def choose_token(host: str, *, make: bool) -> str:
@@ -66,27 +55,24 @@ def choose_token(host: str, *, make: bool) -> str:
 
 
 class Guard:
-    """Middleware that lets in visitors that may read, and drops those that take no answer."""
+    """Middleware that lets in visitors that may read."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        host: str,
-        port: int,
-        token: str = "",
-        drop: Drop = lambda client: None,
-    ) -> None:
-        self._app, self._host, self._token, self._drop = app, host, token, drop
+    def __init__(self, app: ASGIApp, *, host: str, port: int, token: str = "") -> None:
+        self._app, self._host, self._token = app, host, token
         self._cookie = f"potluck_{port}"  # cookies of one host are shared by its ports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_in_parts(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], *HEADERS]}
+            while len(body := message.get("body", b"")) > PART_BYTES:
+                await send({**message, "body": body[:PART_BYTES], "more_body": True})
+                message = {**message, "body": memoryview(body)[PART_BYTES:]}
+            await send(message)
+
         request = Request(scope)
         answer = self._refusal(request) or self._admission(request) or self._app
-        try:
-            await answer(scope, receive, _in_parts(send))
-        except SlowReaderError:
-            self._drop(scope.get("client"))
+        await answer(scope, receive, send_in_parts)
 
     def _refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that no visitor may make, else None."""
@@ -133,26 +119,6 @@ class Guard:
 
 def error(status: int, text: str) -> Response:
     return JSONResponse({"error": text}, status)
-
-
-def _in_parts(send: Send) -> Send:
-    """Wrap ``send``: our headers, and bodies in parts; SlowReaderError if one is not taken."""
-
-    async def send_in_parts(message: Message) -> None:
-        if message["type"] != "http.response.body":
-            await send({**message, "headers": [*message.get("headers", ()), *HEADERS]})
-            return
-        body, more = message.get("body", b""), message.get("more_body", False)
-        for start in range(0, max(len(body), 1), PART_BYTES):
-            end = start + PART_BYTES
-            part = {"body": bytes(body[start:end]), "more_body": more or end < len(body)}
-            try:
-                async with asyncio.timeout(TAKE_S):
-                    await send({"type": "http.response.body", **part})
-            except TimeoutError:
-                raise SlowReaderError from None
-
-    return send_in_parts
 
 
 def _host_of(header: str) -> str:

@@ -35,14 +35,13 @@ def keep(
         lead=list(lead),
         table=table,
         labels=dict(labels or {}),
-        runs={run: _keep_run(folder, run) for run, folder in runs.items()},
+        runs={run: _keep_run(folder) for run, folder in runs.items()},
     )
     left_out = ["completions of other rounds than the newest and the most surprising"]
     steps: dict[str, Callable[[KeptRun], KeptRun]] = {
-        f"rounds of all pairs beyond {POINTS}": _thin_pairs,
+        f"rounds of all pairs and curves beyond {POINTS}": _thin,
         "all completions": lambda run: replace(run, texts=[]),
         "all pairs": lambda run: replace(run, pairs=[]),
-        f"rounds of all curves beyond {POINTS}": _thin_curves,
     }
     for what, step in steps.items():
         if len(msgspec.json.encode(kept)) <= MOST_BYTES:
@@ -53,9 +52,9 @@ def keep(
     return kept, left_out
 
 
-def _keep_run(folder: Path, run: str) -> KeptRun:
+def _keep_run(folder: Path) -> KeptRun:
     read_recipe(folder)  # it tells what is wrong
-    feed = WatchedRun(folder, run)
+    feed = WatchedRun(folder)
     feed.look()
     view = feed.view()
     here = [node.name for node in view.nodes or [] if node.known == "here"]
@@ -84,11 +83,8 @@ def _thinned(columns: Columns) -> Columns:
     return {name: [column[row] for row in rows] for name, column in columns.items()}
 
 
-def _thin_pairs(run: KeptRun) -> KeptRun:
-    return replace(run, pairs=[replace(p, columns=_thinned(p.columns)) for p in run.pairs])
-
-
-def _thin_curves(run: KeptRun) -> KeptRun:
+def _thin(run: KeptRun) -> KeptRun:
+    pairs = [replace(pair, columns=_thinned(pair.columns)) for pair in run.pairs]
     curves = (run.view.curves or {}).items()
     thin = {name: replace(each, columns=_thinned(each.columns)) for name, each in curves}
-    return replace(run, view=replace(run.view, curves=thin))
+    return replace(run, pairs=pairs, view=replace(run.view, curves=thin))

@@ -5,9 +5,8 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache
-from math import inf, isfinite, nan
+from math import inf, isnan, nan
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -25,8 +24,12 @@ MOST_COLUMNS, MOST_AUTHORS, LONGEST_AUTHOR = 100, 128, 64
 
 @cache
 def numbers_of(report: type) -> tuple[str, ...]:
-    hints = get_type_hints(report).items()
-    return tuple(name for name, kind in hints if kind in (int, float, float | None))
+    kinds = {int, float, *(kind | None for kind in (int, float, bool))}
+    return tuple(name for name, kind in get_type_hints(report).items() if kind in kinds)
+
+
+def numbers_in(report: Any) -> dict[str, float | None]:
+    return {name: getattr(report, name) for name in numbers_of(report.__class__)}
 
 
 def _float(value: float | None) -> float:
@@ -37,18 +40,16 @@ def _float(value: float | None) -> float:
 
 
 def column_of(values: Iterable[float | None]) -> list[float | None]:
-    """Round to DIGITS significant digits: 17 of them would be two thirds of what is sent. A number
-    that is not known is NaN, in JSON null.
+    """Round to DIGITS significant digits: 17 of them would be two thirds of what is sent.
 
-    >>> column_of([0.1234567891, 0, 1234567])
-    [0.123457, 0.0, 1234570.0]
+    >>> column_of([0.1234567891, 0, 1234567, None])
+    [0.123457, 0.0, 1234570.0, None]
     """
     whole = np.array([_float(value) for value in values])
     with np.errstate(all="ignore"):
         scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(np.abs(whole))))
         rounded = np.where(np.isfinite(scale), np.round(whole * scale) / scale, whole)
-    found: list[float | None] = rounded.tolist()
-    return found
+    return [None if isnan(each) else each for each in rounded.tolist()]
 
 
 class NodeRounds:
@@ -71,6 +72,13 @@ class NodeRounds:
         return int(rounds[-1]) + 1 if rounds else 0
 
     @property
+    def newest_step(self) -> int:
+        return self._steps[-1] if self._steps else 0
+
+    def shown(self, first: int = 0) -> Columns:
+        return {name: column_of(column[first:]) for name, column in self.columns.items()}
+
+    @property
     def cells(self) -> int:
         """Number of rows, and of reports on authors."""
         return len(self._steps) + sum(map(len, self.authors.values()))
@@ -80,7 +88,7 @@ class NodeRounds:
         step: int,
         round: int,
         numbers: Mapping[str, float | None],
-        authors: Mapping[str, Any],
+        authors: Mapping[str, Any] = {},
     ) -> None:
         """Add a round. A restarted node may repeat rounds; the new ones replace the old."""
         if not 0 <= round < MOST_ROUNDS:
@@ -124,8 +132,7 @@ class NodeRounds:
         first = bisect_right(self._steps, step) if step else 0
         if step and first == len(self._steps):
             return None
-        columns = {name: column_of(column[first:]) for name, column in self.columns.items()}
-        return CurvesView(first=first, columns=columns)
+        return CurvesView(first=first, columns=self.shown(first))
 
     def matrix(self) -> dict[str, dict[str, float | None]]:
         """Return means over each author's last rounds, and "staleness": rounds since something
@@ -134,22 +141,13 @@ class NodeRounds:
         for author, reports in self.authors.items():
             recent = [report for _, report in reports][-RECENT:]
             names = numbers_of(recent[-1].__class__)
-            own = [_mean(getattr(each, name) for each in recent) for name in names]
+            own = column_of(mean(getattr(each, name) for each in recent) for name in names)
             came = max((at for at, report in reports if report.completions), default=None)
             means[author] = {
                 **dict(zip(names, own, strict=True)),
                 "staleness": None if came is None else self.done - 1.0 - came,
             }
         return means
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    """Return their rounded mean; None: none is known, or it is no number that JSON has."""
-    with suppress(OverflowError):
-        found = mean(values)
-        if found is not None and isfinite(found):
-            return float(f"{found:.{DIGITS}g}")
-    return None
 
 
 def pair_columns(reports: Sequence[tuple[int, Any]]) -> Columns:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -33,59 +34,18 @@ from potluck.types import PotluckError
 LOOK_EVERY_S = 0.5
 KEEP_ALIVE_S = 5.0
 MOST_RUNS = 32
-"""Runs that are kept in memory; of more the one that was asked for longest ago goes, unless a page
-shows it."""
+"""Runs that are kept in memory; of more the one that was asked for longest ago goes."""
 HOST, PORT = "127.0.0.1", 8420
 NEARBY_PORTS = 20
-SEND_BUFFER_BYTES = 1 << 18
-"""Memory of the system for each reader that does not read."""
 MOST_CONNECTIONS = 600
-MOST_STREAMS = 256
-
-
-class RunChannel:
-    """One run for all pages that show it: one look at its files, one text of equal changes, as 200
-    readers that make their own of it would hold 200 of them."""
-
-    def __init__(self, feed: RunFeed) -> None:
-        self.feed = feed
-        self.streams = 0
-        self._lock = threading.Lock()
-        self._step, self._looked_s = 0, float("-inf")
-        self._messages: dict[int, tuple[bytes, bool]] = {}
-        """Encoded views of the present step, by the step that their readers have."""
-
-    def look(self, *, at_once: bool = False) -> int:
-        """Look at the files, but not twice within LOOK_EVERY_S; return the present step."""
-        # While one reader looks, which can take seconds, the others keep no thread waiting.
-        if not self._lock.acquire(blocking=at_once or not self._step):
-            return self._step
-        try:
-            if at_once or time.monotonic() - self._looked_s >= LOOK_EVERY_S:
-                step = self.feed.look()
-                if step != self._step:
-                    self._messages.clear()
-                self._step, self._looked_s = step, time.monotonic()
-            return self._step
-        finally:
-            self._lock.release()
-
-    def message(self, since: int) -> tuple[bytes, bool]:
-        """Return (what changed after that step, as JSON; whether the run is over)."""
-        with self._lock:
-            if since not in self._messages:
-                view = self.feed.view(since)
-                self._messages[since] = msgspec.json.encode(view), view.is_over
-            return self._messages[since]
 
 
 class Server(Starlette):
     """The page and its data as an ASGI app; streams end after a last message if ``is_ending``."""
 
     def __init__(self, feed: Feed, is_ending: Callable[[], bool] = lambda: False) -> None:
-        self._feed, self._is_ending = feed, is_ending
-        self._lock = threading.Lock()
-        self._channels = dict[str, RunChannel]()  # the one that was asked for last is the last
+        self._is_ending = is_ending
+        self._feed_of = lru_cache(MOST_RUNS)(feed.run)
         answers = {
             "/": self._page,
             "/api/start": lambda ask: _json(feed.start()),
@@ -112,48 +72,28 @@ class Server(Starlette):
         policy = {"content-security-policy": page.policy}
         return Response(page.html, media_type="text/html", headers=policy)
 
-    def _channel(self, run: str) -> RunChannel:
-        with self._lock:
-            found = self._channels.pop(run, None)
-            idle = [name for name, each in self._channels.items() if not each.streams]
-            for name in idle[: max(0, len(self._channels) + 1 - MOST_RUNS)]:
-                del self._channels[name]
-            self._channels[run] = found or RunChannel(self._feed.run(run))
-            return self._channels[run]
-
-    def _looked(self, request: Request) -> RunChannel:
-        channel = self._channel(_given(request, "run"))
-        channel.look()
-        return channel
+    def _looked(self, request: Request) -> RunFeed:
+        run = self._feed_of(_given(request, "run"))
+        run.look(every_s=LOOK_EVERY_S)
+        return run
 
     def _run(self, request: Request) -> Response:
         whole, _ = self._looked(request).message(0)
         return Response(whole, media_type="application/json")
 
     def _events(self, request: Request) -> Response:
-        if sum(channel.streams for channel in [*self._channels.values()]) >= MOST_STREAMS:
-            return error(503, f"{MOST_STREAMS} pages are open here; close one")
-        changes = self._counted(self._looked(request))
+        changes = self._changes(self._looked(request))
         return StreamingResponse(changes, media_type="text/event-stream")
 
-    async def _counted(self, channel: RunChannel) -> AsyncIterator[bytes]:
-        """Yield the changes, and count the stream while it is open."""
-        channel.streams += 1
-        try:
-            async for part in self._changes(channel):
-                yield part
-        finally:
-            channel.streams -= 1
-
-    async def _changes(self, channel: RunChannel) -> AsyncIterator[bytes]:
+    async def _changes(self, run: RunFeed) -> AsyncIterator[bytes]:
         """Yield the whole run, then its changes until it is over or the server ends."""
         step, is_over, told_s = 0, False, time.monotonic()
         while not is_over:
             is_over = self._is_ending()
             # The step is taken first: what changes meanwhile is sent again, never left out.
-            now = await run_in_threadpool(channel.look, at_once=is_over)
+            now = await run_in_threadpool(run.look, every_s=0.0 if is_over else LOOK_EVERY_S)
             if now > step:
-                message, has_ended = await run_in_threadpool(channel.message, step)
+                message, has_ended = await run_in_threadpool(run.message, step)
                 for part in (b"data: ", message, b"\n\n"):
                     yield part
                 step, is_over, told_s = now, is_over or has_ended, time.monotonic()
@@ -164,19 +104,18 @@ class Server(Starlette):
                 await asyncio.sleep(LOOK_EVERY_S)
 
     def _pair(self, request: Request) -> Response:
-        feed = self._looked(request).feed
-        return _json(feed.pair(_given(request, "learner"), _given(request, "author")))
+        run = self._looked(request)
+        return _json(run.pair(_given(request, "learner"), _given(request, "author")))
 
     def _texts(self, request: Request) -> Response:
         round = _given(request, "round")
         if round and not (round.isdecimal() and len(round) < 10):
             return error(400, f"round is {round[:40]!r}; give a number, or leave it out")
-        feed, number = self._looked(request).feed, int(round) if round else None
-        return _json(feed.texts(_given(request, "node"), number))
+        number = int(round) if round else None
+        return _json(self._looked(request).texts(_given(request, "node"), number))
 
     def _search(self, request: Request) -> Response:
-        feed = self._looked(request).feed
-        return _json(feed.search(_given(request, "node"), _given(request, "q")))
+        return _json(self._looked(request).search(_given(request, "node"), _given(request, "q")))
 
 
 def _given(request: Request, name: str) -> str:
@@ -232,9 +171,7 @@ def _listen(host: str, port: int) -> socket.socket:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, *_, place = found[0]
     both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-    made = socket.create_server(place[:2], family=family, backlog=128, dualstack_ipv6=both)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-    return made
+    return socket.create_server(place[:2], family=family, backlog=128, dualstack_ipv6=both)
 
 
 def shown_address(host: str, port: int, token: str) -> str:
@@ -263,13 +200,6 @@ def serve(
         os.nice(10)
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
-    def drop(client: tuple[str, int] | None) -> None:
-        # To close a connection would wait until all was taken.
-        for each in list(running.server_state.connections):
-            transport = getattr(each, "transport", None)
-            if transport and getattr(each, "client", None) == client:
-                transport.abort()
-
     def end_with_stdin() -> None:
         with suppress(OSError, ValueError):  # the process that started this one is gone
             while os.read(sys.stdin.fileno(), 4096):
@@ -279,7 +209,7 @@ def serve(
     app = Server(feed, lambda: running.should_exit)
     running = uvicorn.Server(
         uvicorn.Config(
-            Guard(app, host=host, port=port, token=token, drop=drop),
+            Guard(app, host=host, port=port, token=token),
             http="h11",
             ws="none",
             lifespan="off",

@@ -4,7 +4,6 @@ There is no folder: curves, pairs and evaluations are built up from status lines
 """
 
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,9 +12,8 @@ from typing import Any, Self
 from potluck.exchange.zenoh.observer import Observer
 from potluck.reports.status import PeerLine, StatusLine
 from potluck.show.web import views
-from potluck.show.web.feed import NotHereError, Sections
-from potluck.show.web.place import WORST, entry_of
-from potluck.show.web.rounds import NodeRounds, column_of, pair_columns
+from potluck.show.web.feed import NotHereError, RunFeed
+from potluck.show.web.rounds import NodeRounds, pair_columns
 from potluck.show.web.states import ENDS, MOST_NODES, OBSERVER, Facts, node_views
 
 LOOK_S = 1.0
@@ -26,58 +24,38 @@ MOST_CELLS = 200_000
 LIVES = ("training", "quarantined")
 
 
-class SwarmFeed:
-    """Feed of one run that is only listened to, and of nothing else."""
+class SwarmFeed(RunFeed):
+    """Feed of one run that is only listened to, and of nothing else. Nobody sends texts to it."""
 
     def __init__(self, observer: Observer, name: str) -> None:
-        self._observer, self._name = observer, name
-        self._lock = threading.Lock()
-        self._step, self._now_s, self._end = 0, 0.0, 0
-        self._rounds: dict[str, NodeRounds] = {}
-        self._accuracies: dict[str, dict[int, float]] = {}
+        super().__init__()
+        self._observer, self._name, self._end = observer, name, 0
+        self._accuracies: dict[str, NodeRounds] = {}
         """Accuracies of each node by the rounds done."""
         self._matrix: views.Matrix = {}
         self._nodes: dict[str, views.NodeView] = {}
         self._events: deque[views.EventView] = deque(maxlen=MOST_EVENTS)
         self._was_connected: bool | None = None
-        self._sections = Sections()
 
-    def look(self) -> int:
-        with self._lock:
-            self._now_s, step = time.time(), self._step + 1
-            seen = self._shown(self._observer.seen())
-            self._tell_of_connection()
-            is_longer = self._remember(seen, step)
-            self._take_nodes(seen)
-            made: dict[str, Any] = {
-                "nodes": list(self._nodes.values()),
-                "matrix": {
-                    learner: {author: cell for author, cell in cells.items() if author in seen}
-                    for learner, cells in self._matrix.items()  # a signer can make up authors
-                },
-                "evaluations": {
-                    name: {
-                        "round": [float(at) for at in found],
-                        "validation": column_of(found.values()),
-                    }
-                    for name, found in self._accuracies.items()
-                },
-                "events": list(self._events),
-            }
-            if self._sections.take(made, step) or is_longer:
-                self._step = step
-            return self._step or 1
-
-    def view(self, since: int = 0) -> views.RunView:
-        with self._lock:
-            return views.RunView(
-                name=self._name,
-                run="",
-                now_s=self._now_s,
-                rounds=self._end,
-                has_texts=False,
-                **self._sections.since(since, self._rounds),
-            )
+    def _make(self, step: int) -> dict[str, Any]:
+        seen = self._shown(self._observer.seen())
+        self._tell_of_connection()
+        self._remember(seen, step)
+        self._take_nodes(seen)
+        return {
+            "name": self._name,
+            "rounds": self._end,
+            "has_texts": False,
+            "nodes": list(self._nodes.values()),
+            "matrix": {
+                learner: {author: cell for author, cell in cells.items() if author in seen}
+                for learner, cells in self._matrix.items()  # a signer can make up authors
+            },
+            "evaluations": {
+                name: found.shown() for name, found in self._accuracies.items() if found.done
+            },
+            "events": list(self._events),
+        }
 
     def pair(self, learner: str, author: str) -> views.PairView:
         with self._lock:
@@ -86,20 +64,9 @@ class SwarmFeed:
                 return views.PairView(learner=learner, author=author, columns=pair_columns(reports))
         raise NotHereError(f"{learner[:40]!r} has told nothing of {author[:40]!r} yet")
 
-    def texts(self, node: str, round: int | None = None) -> views.TextsView:
-        return views.TextsView(node=node)  # nobody sends texts to an observer
-
-    def search(self, node: str, words: str) -> views.TextsView:
-        return views.TextsView(node=node)
-
     def start(self) -> views.StartView:
-        self.look()
-        with self._lock:
-            entry = views.RunEntry(run="", name=self._name, rounds=self._end)
-            order = ("training", "recovering", *WORST)
-            return views.StartView(
-                place=self._name, runs=[entry_of(entry, self._nodes.values(), order)]
-            )
+        entry = views.RunEntry(run="", name=self._name)  # the page opens at the run itself
+        return views.StartView(place=self._name, runs=[entry])
 
     def run(self, run: str) -> Self:
         if run:
@@ -117,30 +84,29 @@ class SwarmFeed:
 
         return {name: seen[name] for name in sorted(seen, key=rank)[:MOST_NODES]}
 
-    def _remember(self, seen: Mapping[str, PeerLine], step: int) -> bool:
-        """Add the rounds that are new; return whether there are any."""
+    def _remember(self, seen: Mapping[str, PeerLine], step: int) -> None:
+        """Add the rounds that are new."""
         lines = {name: one.line for name, one in seen.items() if one.line}
         new = [name for name, line in lines.items() if self._add(name, line, step)]
         for gone in self._rounds.keys() - seen.keys():
             for of in (self._rounds, self._accuracies, self._matrix):
-                of.pop(gone, None)
-        while sum(own.cells for own in self._rounds.values()) > MOST_CELLS:
-            for own in self._rounds.values():
+                del of[gone]
+        both = [*self._rounds.values(), *self._accuracies.values()]
+        while sum(own.cells for own in both) > MOST_CELLS:
+            for own in both:
                 own.thin(step)
         self._matrix |= {name: self._rounds[name].matrix() for name in new}
         # One that claims a run without end must not stretch every bar: the most common counts.
         told = Counter(line.rounds for line in lines.values())
         self._end = told.most_common(1)[0][0] if told else self._end
-        return bool(new)
 
     def _add(self, name: str, line: StatusLine, step: int) -> bool:
         """Add what a node's newest line tells; return whether it has done another round."""
-        own, found = self._rounds.setdefault(name, NodeRounds(MOST_ROUNDS)), self._accuracies
+        own = self._rounds.setdefault(name, NodeRounds(MOST_ROUNDS))
+        graded = self._accuracies.setdefault(name, NodeRounds())
         self._matrix.setdefault(name, {})
-        before = found.get(name, {})
-        if line.accuracy is not None and line.accuracy != next(reversed(before.values()), None):
-            older = [(at, accuracy) for at, accuracy in before.items() if at < line.round]
-            found[name] = dict([*older[1 - MOST_ROUNDS :], (line.round, line.accuracy)])
+        if line.accuracy not in (None, *graded.columns.get("validation", ())[-1:]):
+            graded.add(step, line.round, {"validation": line.accuracy})
         if line.round in (0, own.done):
             return False
         numbers = {

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -19,13 +19,10 @@ from potluck.reports.tokens import Recorded
 from potluck.show.web.views import TextPlace, TextsView, TextView
 
 MOST_ROUNDS = 1000
-MOST_INDEXED = 100_000
-"""Rounds whose completions are found."""
 MOST_TEXTS, MOST_PLACES = 256, 200
 """Completions of one answer; places of surprising ones."""
-TEXT, NAME = 20_000, 200
-"""Longest text and name of a completion; all messages of an episode have one text's length."""
-MOST_SAID = 500
+TEXT = 20_000
+"""Longest text of a completion; all messages of an episode have one text's length."""
 SEARCH_BYTES, ROUND_BYTES = 64 << 20, 4 << 20
 """Most of a file that is read for one search, from its end; most of a round that is read."""
 
@@ -50,8 +47,6 @@ class _Index(Generic[_Kind]):
             self.stretches.clear()
             self.surprising.clear()
         for (start, end), line in self._tail.read_placed():
-            if line.round not in self.stretches and len(self.stretches) >= MOST_INDEXED:
-                continue
             found = self.stretches.setdefault(line.round, [])
             if found and found[-1][1] == start:
                 start, _ = found.pop()
@@ -102,7 +97,7 @@ class NodeTexts:
 
     def search(self, words: str) -> TextsView:
         """Return completions whose text, problem or author has ``words``, the newest first."""
-        wanted, found, left = words[:NAME].casefold(), list[TextView](), SEARCH_BYTES
+        wanted, found, left = words.casefold(), list[TextView](), SEARCH_BYTES
         with self._lock:
             self._look()
             for round in sorted(self._written.stretches, reverse=True) if wanted else ():
@@ -121,9 +116,9 @@ class NodeTexts:
         asked = newest(self._folder / PROBLEMS, GradedProblem, SEARCH_BYTES)
         # A folder of 0.2.0 has no such file: there the texts keep what recorded.jsonl has.
         problems = {
-            key: {"question": each.question[:TEXT], "answer": each.answer[:TEXT]}
+            each.problem: {"question": each.question[:TEXT], "answer": each.answer[:TEXT]}
             for each in asked
-            if (key := each.problem[:NAME]) in wanted
+            if each.problem in wanted
         }
         return TextsView(
             node=self.node,
@@ -147,7 +142,7 @@ class NodeTexts:
 
 
 def _key(line: TextPlace | WrittenCompletion | Recorded) -> _Key:
-    return line.round, line.problem[:NAME], line.author[:NAME], line.index
+    return line.round, line.problem, line.author, line.index
 
 
 def _words(line: WrittenCompletion) -> Iterator[str]:
@@ -158,45 +153,38 @@ def _words(line: WrittenCompletion) -> Iterator[str]:
 
 def _turns(line: WrittenCompletion) -> list[tuple[str, str]]:
     turns, left = list[tuple[str, str]](), TEXT
-    for said in line.turns[:MOST_SAID]:
+    for said in line.turns:
         if left <= 0:
             break
         words = said.words[:left]
-        turns.append((said.role[:NAME], words))
+        turns.append((said.role, words))
         left -= len(words)
     return turns
 
 
 def _text(line: WrittenCompletion, recorded: Recorded | None) -> TextView:
-    turns = _turns(line)
-    shown = TextView(
+    turns, read = _turns(line), dict[str, Any]()
+    if recorded:
+        read = {
+            "question": recorded.question[:TEXT],
+            "advantage": recorded.advantage,
+            "kept_advantage": recorded.kept,
+            "why": recorded.why,
+            "lengths": [*recorded.turns],
+            "measure": recorded.measure,
+            "surprise": recorded.surprise,
+        }
+        with suppress(ValueError):  # columns that do not fit each other
+            read["tokens"] = recorded.tokens()
+    return TextView(
         round=line.round,
-        problem=line.problem[:NAME],
-        author=line.author[:NAME],
+        problem=line.problem,
+        author=line.author,
         index=line.index,
         reward=line.reward,
         text=line.text[:TEXT],
-        end=line.end[:NAME],
+        end=line.end,
         turns=turns,
         turns_left_out=len(line.turns) - len(turns),
+        **read,
     )
-    if recorded is None:
-        return shown
-    return msgspec.structs.replace(
-        shown,
-        question=recorded.question[:TEXT],
-        advantage=recorded.advantage,
-        kept_advantage=recorded.kept,
-        why=recorded.why[:NAME],
-        tokens=_tokens(recorded),
-        lengths=[*recorded.turns[:MOST_SAID]],
-        measure=recorded.measure,
-        surprise=recorded.surprise,
-    )
-
-
-def _tokens(recorded: Recorded) -> list[tuple[str, float | None]]:
-    try:
-        return recorded.tokens()
-    except ValueError:  # its columns do not fit each other
-        return []

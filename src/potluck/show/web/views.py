@@ -9,6 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from potluck.reports.answers import ControlAnswer
+from potluck.reports.events import EventLine
 from potluck.reports.tokens import Measure
 
 State = Literal[
@@ -32,7 +33,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
     name: str
     model: str = ""
-    parameters: int | None = None
+    parameters: int = 0
     version: str = ""
     known: Known = "here"
     state: State = "unknown"
@@ -65,13 +66,8 @@ class CurvesView(Struct, frozen=True, kw_only=True):
     "missing" and "refused" are counts."""
 
 
-class EventView(Struct, frozen=True, kw_only=True):
-    time_s: float | None
-    round: int
+class EventView(EventLine, frozen=True, kw_only=True):
     node: str
-    kind: str
-    """One of: message, missing, late, refused, quarantined, checkpoint, joined, left."""
-    text: str
 
 
 class ControlView(Struct, frozen=True, kw_only=True):
@@ -96,10 +92,8 @@ class RecipeView(Struct, frozen=True, kw_only=True):
 class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run as it is now. In a message about a change a section that did not change is None."""
 
-    name: str
-    run: str
-    """Id of the run for ``/api``: its path below the folder that is watched, "" for itself."""
     now_s: float
+    name: str = ""
     rounds: int = 0
     recipe: RecipeView | None = None
     controls: list[ControlView] | None = None
@@ -122,17 +116,21 @@ class PairView(Struct, frozen=True, kw_only=True):
     learner: str
     author: str
     columns: Columns
-    habit: str = ""
-    """Finding of the learner's habit test, as in ``RunView.habits``."""
 
 
-class TextView(Struct, frozen=True, kw_only=True):
-    """One completion as one learner saw it."""
+class TextPlace(Struct, frozen=True, kw_only=True):
+    """Place of a completion; of a recorded one, to go to the next by surprise."""
 
     round: int
-    problem: str
-    author: str
-    index: int
+    problem: str = ""
+    author: str = ""
+    index: int = 0
+    surprise: float | None = None
+
+
+class TextView(TextPlace, frozen=True, kw_only=True):
+    """One completion as one learner saw it."""
+
     reward: float
     text: str
     end: str = ""
@@ -147,23 +145,12 @@ class TextView(Struct, frozen=True, kw_only=True):
     """Text of each token in order, and its number, see ``measure``; empty: not recorded. Texts are
     those of single tokens, the stop token's too, so they may differ from ``text``."""
     measure: Measure = "log-ratio"
-    surprise: float | None = None
     turns: list[tuple[str, str]] = []
     """Messages of an episode, each with its role; "assistant": its model wrote it."""
     turns_left_out: int = 0
     """Messages beyond what a page shows of one episode."""
     lengths: list[int] = []
     """Tokens of each message that its model wrote; empty: not recorded."""
-
-
-class TextPlace(Struct, frozen=True, kw_only=True):
-    """Place of a completion; of a recorded one, to go to the next by surprise."""
-
-    round: int
-    problem: str = ""
-    author: str = ""
-    index: int = 0
-    surprise: float | None = None
 
 
 class TextsView(Struct, frozen=True, kw_only=True):

@@ -97,7 +97,7 @@ def check(
     it. ``limits`` are those of a process. Raise EnvironmentFailed if no script can be played."""
     first = Process(replace(spec, offline=False), *limits, {})
     try:
-        tools, pays, _, named, is_seeded = first.ask("about")
+        kind, tools, pays, _, named, is_seeded = first.call("about")
         turns = [turn_of(text) for text in actions or named] or probes(tools)
         scripts = [*_scripts(turns, rows[:MOST_ROWS])]
         begun, told = time.monotonic(), list[Playthrough]()
@@ -123,23 +123,9 @@ def check(
 
     with ThreadPoolExecutor(len(AGAIN)) as threads:
         if why := next(filter(None, threads.map(parted, AGAIN)), ""):
-            return Checked(spec.kind, "own", (why,))
+            return Checked(kind, "own", (why,))
     grade: Grade = "replay" if pays else "transcript"
-    return Checked(spec.kind, grade, *_remarks(scripts[: len(told)], told, is_seeded))
-
-
-def kind_of(name: str, limits: tuple[float, int]) -> EnvironmentKind:
-    """Tell which kind a class is: a game has ``step``. Raise EnvironmentFailed for neither."""
-    game = Process(Spec("game", name), *limits, {})
-    try:
-        game.ask("about")
-    except EnvironmentFailed as error:
-        if "no method step" not in str(error):
-            raise
-        return "environment"
-    finally:
-        game.end()
-    return "game"
+    return Checked(kind, grade, *_remarks(scripts[: len(told)], told, is_seeded))
 
 
 def turn_of(text: str) -> Turn:
@@ -181,20 +167,20 @@ def _told(process: Process, script: Script, beside: Script | None = None) -> Pla
     """Play a script, and ``beside`` it another one in the same process, turn by turn."""
     told = Playthrough()
     try:
-        start, _ = process.ask("play", 0, script.row, script.seed, [])
+        start, _ = process.call("play", 0, script.row, script.seed, [])
         told.append(("at reset it said", str(start)))
         for i, turn in enumerate(script.turns):
             with suppress(EnvironmentFailed):
                 if beside and i == 0:
-                    process.ask("play", 1, beside.row, beside.seed, [])
+                    process.call("play", 1, beside.row, beside.seed, [])
                 elif beside:
-                    process.ask("act", 1, msgspec.to_builtins(beside.turns[i]))
-            observations, is_done = process.ask("act", 0, msgspec.to_builtins(turn))
+                    process.call("act", 1, msgspec.to_builtins(beside.turns[i]))
+            observations, is_done = process.call("act", 0, msgspec.to_builtins(turn))
             text = " | ".join(text for text, _ in observations) + " (done)" * is_done
             told.append((f"to turn {i + 1}, {turn.content or turn.calls!r:.60}, it said", text))
             if is_done:
                 break
-        told.append(("it paid", str(process.ask("finish", 0)[0])))
+        told.append(("it paid", str(process.call("finish", 0)[0])))
     except EnvironmentFailed as error:
         told.append((FAILED, str(error)))
     return told

@@ -2,8 +2,8 @@
 
 A line asks, as JSON, and a line answers (``confined.py``). A key names an episode:
 
-    ["about"]                        -> [tool schemas, true if it pays a reward, true if it can
-                                         reach a network, turns to try, false if it has no seed]
+    ["about"]                        -> [kind, tool schemas, true if it pays a reward, true if it
+                                         can reach a network, turns to try, false if it has no seed]
     ["play", key, row, seed, turns]  -> [what it says at reset, [step, ...]]
     ["replay", key, row, seed, turns]   the same, and behind it what "finish" returns
     ["act", key, turn]               -> step: [[observation, ...], done]
@@ -33,7 +33,8 @@ def prepare(spec: str) -> Callable[[bytes], str]:
     """Import the class, and make what answers a line."""
     wanted = msgspec.json.decode(spec, type=Spec)
     has_network = not (wanted.offline and leave_network())
-    host = Host(wanted, load_function(wanted.kind, wanted.name)[0], has_network=has_network)
+    factory, _ = load_function(wanted.kind or "environment", wanted.name)
+    host = Host(wanted, factory, has_network=has_network)
     return lambda line: json.dumps(host.answer(*json.loads(line)))
 
 
@@ -59,17 +60,18 @@ class Host:
 
     def __init__(self, spec: Spec, factory: Callable[[], Any], *, has_network: bool) -> None:
         """Construct a first one, which tells what there is to call."""
-        self._spec, self._factory = spec, factory
+        self._kind = spec.kind or ("game" if hasattr(factory, "step") else "environment")
+        self._factory, self._most_bytes = factory, spec.observation_bytes
         self._free, self._live = [self._made()], dict[int, Instance]()
         if not spec.described:
             return
         made = self._free[0].made
         named, seeded = getattr(made, "actions", ()), getattr(made, "seeded", True) is not False
         texts = [str(text) for text in named] if isinstance(named, list | tuple) else []
-        self._about = *self._free[0].about(), has_network, texts, seeded
+        self._about = self._kind, *self._free[0].about(), has_network, texts, seeded
 
     def _made(self) -> Instance:
-        return KINDS[self._spec.kind](self._factory, self._spec.observation_bytes)
+        return KINDS[self._kind](self._factory, self._most_bytes)
 
     def answer(self, verb: str, key: int = 0, *rest: Any) -> Any:
         """Do what a line asks for; raise anything where it cannot be done."""

@@ -1,25 +1,24 @@
 """An environment whose episodes are played in processes apart, when written and when replayed."""
 
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from subprocess import Popen
 from sys import getsizeof
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from potluck.confined import Confined
 from potluck.episode import EnvironmentFailed, Grade, Step, Turn, digest_of, text_of
 from potluck.files import available_cores
 from potluck.tasks.environments.check import Checked, check
 from potluck.tasks.environments.kinds import Spec
-from potluck.tasks.environments.process import Process, step_of
-from potluck.types import OBSERVED_BYTES, Completion, Episode, Problem
+from potluck.tasks.environments.process import Process
+from potluck.types import OBSERVED_BYTES, Completion, Episode, Observation, Problem
 
 Made = TypeVar("Made")
 EpisodeKey = tuple[str, str, bytes, str, int]
@@ -33,8 +32,7 @@ REPLAY_STEPS = 2
 """A whole episode of a peer may take as long as this many steps: not as all of its turns."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """Where an episode begins."""
 
     row: Mapping[str, Any]
@@ -61,9 +59,7 @@ class HostedEnvironment:
         self._kept: OrderedDict[EpisodeKey, Episode] = OrderedDict()
         self._kept_bytes = 0
         self._lock = threading.RLock()
-        self._started: list[Process] = []
         self._idle: list[Process] = []
-        weakref.finalize(self, _end, self._started)
         self._grade: Grade = "replay"
         self.found: Checked | None = None
         """Reason for the grade; None: nobody has looked."""
@@ -96,22 +92,20 @@ class HostedEnvironment:
 
     def _process(self, steps: int = 1, *, described: bool = False) -> Process:
         spec = replace(self._spec, offline=self._grade != "own", described=described)
-        made = Process(spec, steps * self._step_s, self._limit_bytes, {})
-        self._started.append(made)
-        return made
+        return Process(spec, steps * self._step_s, self._limit_bytes, {})
 
     def about(self) -> tuple[list[dict[str, Any]], bool]:
         """Return the schemas of its tools, and True if it pays; raise EnvironmentFailed if there is
         no such class, or it cannot be constructed."""
         with self._lock:
-            schemas, pays, *_ = self._replaying.ask("about")
+            _, schemas, pays, *_ = self._replaying.call("about")
         return schemas, pays
 
     @property
     def has_network(self) -> bool:
         """True: the class, and what others' episodes have it do, can reach a network."""
         with self._lock:
-            return bool(self._replaying.ask("about")[2])
+            return bool(self._replaying.call("about")[3])
 
     def question(self, problem_id: str) -> str:
         """Ask for the question of a problem; raise EnvironmentFailed where reset raises."""
@@ -183,7 +177,7 @@ class HostedEnvironment:
     ) -> list[Any]:
         start = self._start(problem_id)
         sent = dict(start.row), start.seed, msgspec.to_builtins(list(turns))
-        said, *rest = process.ask(verb, key, *sent)
+        said, *rest = process.call(verb, key, *sent)
         # TRL appends to the last user's message; a game's own words stand apart.
         between = "\n\n" if self._spec.kind == "game" and start.question and said else ""
         return [f"{start.question}{between}{said or ''}", *rest]
@@ -191,7 +185,8 @@ class HostedEnvironment:
     def close(self) -> None:
         """End the processes that nobody plays in; the next question starts new ones."""
         with self._lock:
-            _end((*self._idle, self._replaying))
+            for process in (*self._idle, self._replaying):
+                process.end()
             self._idle = []
 
 
@@ -201,7 +196,7 @@ class Live:
 
     problem: Problem
     index: int
-    home: Confined | None = None
+    home: Popen[bytes] | None = None
     """Process in which it is; None: in none."""
     failed: EnvironmentFailed | None = None
     turns: list[Turn] = field(default_factory=list)
@@ -229,7 +224,7 @@ class HostedPlay:
         live = self._live[episode]
 
         def acted(process: Process) -> Step:
-            live.steps.append(step_of(process.ask("act", episode, msgspec.to_builtins(turn))))
+            live.steps.append(step_of(process.call("act", episode, msgspec.to_builtins(turn))))
             live.turns.append(turn)
             return live.steps[-1]
 
@@ -250,7 +245,7 @@ class HostedPlay:
             with suppress(EnvironmentFailed):
                 asked.result()
         live = self._live.pop(episode)
-        paid = self._soon(episode, live, lambda process: process.ask("finish", episode)).result()
+        paid = self._soon(episode, live, lambda process: process.call("finish", episode)).result()
         made = ended(live.steps, len(live.turns), paid)
         self._source.remember(live.problem, live.turns, made, self._author, live.index)
         return made
@@ -275,7 +270,7 @@ class HostedPlay:
             if live.failed:
                 raise live.failed
             try:
-                if live.home is None or live.home is not process.running:
+                if live.home is None or live.home is not process.process:
                     self._play_again(process, episode, live)
                 return do(process)
             except EnvironmentFailed as error:
@@ -287,9 +282,15 @@ class HostedPlay:
     def _play_again(self, process: Process, episode: int, live: Live) -> None:
         self._source.begin("play", process, episode, live.problem, ())
         turns = msgspec.to_builtins(live.turns)  # one by one: each has its own time
-        if [step_of(process.ask("act", episode, turn)) for turn in turns] != live.steps:
+        if [step_of(process.call("act", episode, turn)) for turn in turns] != live.steps:
             raise EnvironmentFailed(f"{live.problem.id} went on otherwise when it was played again")
-        live.home = process.running
+        live.home = process.process
+
+
+def step_of(said: Any) -> Step:
+    """Read a step of ``host.py``."""
+    observations, done = said
+    return Step(msgspec.convert(observations, tuple[Observation, ...]), done)
 
 
 def ended(steps: Sequence[Step], turns: int, paid: tuple[float, int, int]) -> Episode:
@@ -303,8 +304,3 @@ def ended(steps: Sequence[Step], turns: int, paid: tuple[float, int, int]) -> Ep
 def _bytes_of(key: EpisodeKey, episode: Episode) -> int:
     heard = [getsizeof(o.content) for said in episode.observations for o in said]
     return EPISODE_BYTES + OBSERVATION_BYTES * len(heard) + getsizeof(key[1]) + sum(heard)
-
-
-def _end(processes: Sequence[Process]) -> None:
-    for process in processes:
-        process.end()

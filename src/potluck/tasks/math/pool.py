@@ -6,7 +6,6 @@ No answer reaches a parser of Python: math-verify reads plain expressions with s
 ``parse_expr``, which is ``eval``, so only its LaTeX reader is used.
 """
 
-import atexit
 import json
 import re
 import threading
@@ -17,7 +16,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Literal, NamedTuple
 
-from potluck.confined import Confined
+from potluck.confined import Confined, NotReady
 from potluck.files import available_cores
 from potluck.tasks.base import TaskError
 from potluck.tasks.math.grading import Equal, same_answer
@@ -67,27 +66,6 @@ def require_algebra() -> None:
             )
 
 
-class Worker(Confined):
-    """A process that judges one answer at a time."""
-
-    def __init__(self, cpu_limit_s: float) -> None:
-        """Start the process and wait for it; raise TaskError where it does not get ready."""
-        super().__init__(__name__, cpu_limit_s, MEMORY_LIMIT_BYTES)
-        if self.state != "ready":
-            self.end()
-            raise TaskError(
-                f"math-verify cannot be used ({self.state}); see potluck[math]"
-                if self.state
-                else f"a process that grades mathematics did not start (exit status "
-                f"{self.process.returncode}); try `python -c 'import math_verify'`"
-            )
-
-    def judge(self, ask: Ask, limit_s: float) -> bool:
-        """Judge; False, and end, beyond a limit; BrokenPipeError if it had ended."""
-        short = ask._replace(question=ask.question[:LONGEST_QUESTION])
-        return self.ask(json.dumps(short) + "\n", limit_s) == "1"
-
-
 class Workers:
     """Processes that judge; safe to call from any thread."""
 
@@ -96,10 +74,10 @@ class Workers:
     ) -> None:
         """Start nothing yet. ``count``: processes; 0: one for each core, at most four."""
         self._count = count or min(available_cores(), MOST_PROCESSES)
-        self._cpu_limit_s, self._wall_limit_s = cpu_limit_s, wall_limit_s
+        self._wall_limit_s = wall_limit_s
         self._lock = threading.Lock()
-        self.idle: list[Worker] = []
-        """Processes that wait for an answer to judge."""
+        limits = cpu_limit_s, MEMORY_LIMIT_BYTES
+        self.idle = [Confined(__name__, *limits) for _ in range(self._count)]
 
     def judge(self, asks: Sequence[Ask]) -> list[bool]:
         """Tell ``same_answer`` of each; False too where that takes too much time or memory. Raise
@@ -108,25 +86,23 @@ class Workers:
             return list(threads.map(self._judge, asks))
 
     def _judge(self, ask: Ask) -> bool:
-        while True:
-            try:
-                worker = self.idle.pop()
-            except IndexError:
-                worker = Worker(self._cpu_limit_s)
-            try:
-                verdict = worker.judge(ask, self._wall_limit_s)
-            except BrokenPipeError:  # it died of something else, and the question still stands
-                worker.end()
-                continue
-            if worker.process.returncode is None:
-                self.idle.append(worker)
-            return verdict
+        short, worker = ask._replace(question=ask.question[:LONGEST_QUESTION]), self.idle.pop()
+        try:
+            return worker.ask(json.dumps(short) + "\n", self._wall_limit_s) == "1"
+        except NotReady as error:
+            why = str(error) or "its process ended as it began"
+            raise TaskError(
+                f"math-verify cannot be used ({why}); see potluck[math], or try "
+                f"`python -c 'import math_verify'`"
+            ) from None
+        finally:
+            self.idle.append(worker)
 
     def close(self) -> None:
         """End the processes; the next question starts new ones."""
         with self._lock:
-            while self.idle:
-                self.idle.pop().end()
+            for worker in self.idle:
+                worker.end()
 
 
 _kept: dict[Ask, bool] = {}
@@ -134,9 +110,7 @@ _kept: dict[Ask, bool] = {}
 
 @cache
 def shared_workers() -> Workers:
-    workers = Workers()
-    atexit.register(workers.close)
-    return workers
+    return Workers()
 
 
 def are_right(asks: Sequence[Ask]) -> list[bool]:

@@ -82,7 +82,7 @@ function resultsOf(view, name) {
 /** Name of the greedy result: a mean of partial rewards is no accuracy. */
 function greedyName({ evaluations }) {
   const graded = Object.values(evaluations ?? {});
-  const isPartial = graded.some(({ partial }) => partial?.includes(true));
+  const isPartial = graded.some(({ partial }) => partial?.some(Boolean));
   return isPartial ? "Greedy mean reward" : "Greedy accuracy";
 }
 

@@ -12,12 +12,10 @@ function pairPanel(run, lookOf) {
   let charts = new Map();
   let asked = 0;
   const title = el("h3");
-  const habit = el("p.what");
   const fail = el("p.empty");
   const grid = el("div.charts");
   node.append(
     el("div.pairhead", title, button("Close", close, { class: "quiet" })),
-    habit,
     fail,
     grid,
   );
@@ -54,9 +52,8 @@ function pairPanel(run, lookOf) {
     }
   }
 
-  function draw({ columns, habit: sentence }) {
+  function draw({ columns }) {
     fail.hidden = true;
-    write(habit, sentence ?? "");
     const fields = Object.keys(AUTHOR_FIELDS).filter((key) =>
       columns[key]?.some((value) => value !== null),
     );

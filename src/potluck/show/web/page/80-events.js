@@ -1,6 +1,6 @@
 // What happened, newest first.
 
-const KINDS = "joined left overdue back reset missing late refused unknown quarantined checkpoint message".split(
+const KINDS = "alert joined left overdue back reset refused unknown quarantined checkpoint message".split(
   " ",
 );
 const EVENTS_AT_ONCE = 100;
@@ -43,7 +43,7 @@ function eventsSection() {
       empty,
       events.length
         ? "Nothing else happened: tick a kind above to see it."
-        : "Nothing to tell: no node was missing, late or refused, and no checkpoint was written.",
+        : "Nothing to tell: no node came, left, was late or refused, and no checkpoint was written.",
     );
     empty.hidden = shown.length > 0;
     more.hidden = isAll || shown.length <= EVENTS_AT_ONCE;
