@@ -26,7 +26,6 @@ from threading import Event, Thread
 import numpy as np
 import pytest
 import torch
-from peft import PeftModel
 from safetensors import safe_open
 from transformers import (
     AutoModelForCausalLM,
@@ -258,6 +257,8 @@ def batch_of(reader):
 
 def local_twin(model, archive, folder):
     """Return a local learner on the adapter in ``archive``, with Adam as the server's."""
+    from peft import PeftModel  # here, as it takes seconds of every process that collects
+
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
     (weights,) = folder.rglob("adapter_model.safetensors")
