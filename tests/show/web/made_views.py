@@ -245,7 +245,6 @@ def made_episode(round: int, index: int, turns: int = 3, extra: str = "") -> Tex
         text="\n".join(said[::2]),
         end=["stop", "turns", "room"][index % 3],
         turns=[(["assistant", "user"][at % 2], word) for at, word in enumerate(said[:-1])],
-        turns_left_out=7 * (index == 4),
         tokens=[(piece, round % 3 - at % 5) for at, piece in enumerate(pieces)] * (1 - index % 2),
         lengths=lengths * (1 - index % 2),
     )
