@@ -25,7 +25,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from potluck.tasks.arithmetic import Digits, DigitsOptions
+from potluck.tasks.arithmetic import Arithmetic, DigitsOptions
 from solutions import DigitsNotation, digits_solution
 
 CHARACTERS = "0123456789+-*=#;() abcdefghijklmnopqrstuvwxyz"
@@ -109,11 +109,11 @@ def lesson(text: str, generator: random.Random) -> str:
     return f"#{answer}" if luck < 0.65 else text
 
 
-def train(name: str, task: Digits, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+def train(name: str, task: Arithmetic, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
     base = BASES[name]
     torch.manual_seed(0)
     generator = random.Random(name)
-    # Other problems of the other width than those that measure: see Digits.ids.
+    # Other problems of the other width than those that measure: see DigitsOptions.make.
     measured = set(task.ids("out-of-distribution"))
 
     def draw() -> tuple[str, str]:

@@ -76,10 +76,10 @@ def test_early_leaves_out_the_start_and_the_second_half():
 def test_a_run_that_was_not_evaluated_early_says_so_to_who_asks():
     late = [node((0.1, 0.5), rounds=20)]
     there = results(*runs("alone", ("small",), small=late), suite=suite())
-    where = "digits.size", "small", "greedy"
-    assert list(there.by_seed(*where, "end", ["alone"]).alone) == [0.5]
+    where = "digits.size", "small", "alone", "greedy"
+    assert there.by_seed(*where, "end") == {0: 0.5}
     with pytest.raises(ExperimentError, match="no greedy accuracy 'early'"):
-        there.by_seed(*where, "early", ["alone"])
+        there.by_seed(*where, "early")
 
 
 @pytest.mark.parametrize("rounds, last", [(60, 6), (45, 5), (20, 3), (2, 2)])

@@ -41,10 +41,10 @@ def tasks():
     """A task takes a moment to make, and is a value: made once."""
     made = {}
 
-    def make(config, *, trust_code, grade):
+    def make(config, *, trust_code, **grading):
         key = msgspec.json.encode((config.task, config.out_of_distribution))
         if key not in made:
-            made[key] = make_task(config, trust_code=trust_code, grade=grade)
+            made[key] = make_task(config, trust_code=trust_code, **grading)
         return made[key]
 
     return make

@@ -1,14 +1,6 @@
-"""A member of a real swarm that announces and serves what it likes; and what that costs the others.
-
-    PYTHONPATH=src:tests python tests/faults/hostile.py
-
-Prints two tables; half an hour where each round waits. ``PYTHONPATH`` may name the package of
-another commit, to compare.
-"""
+"""A member of a real swarm that announces rounds which it likes, and serves them."""
 
 import json
-import random
-import tempfile
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,7 +14,7 @@ from potluck.builder.task import make_task
 from potluck.config import LOCAL_SWARM
 from potluck.exchange import Key, encode
 from potluck.exchange.keys.keys import BATCH
-from potluck.exchange.protocol.signed import Offer, encode_announcement, encode_answer, offer_of
+from potluck.exchange.protocol.signed import encode_announcement, encode_answer, offer_of
 from potluck.exchange.zenoh.session import Endpoints, open_session
 from potluck.model import LanguageModel
 
@@ -49,7 +41,7 @@ class HostileMember:
         self.key = Key.load(here / f"{name}.key")
         before = tuple(addresses[each] for each in addresses if each in HONEST)
         self.line = Endpoints((addresses[name],), before)
-        self.signed, self.offers, self.garbles = {}, [], False
+        self.signed, self.offers = {}, []
 
     @contextmanager
     def joined(self):
@@ -86,9 +78,7 @@ class HostileMember:
                 answer = encode_answer(self.key, query.payload.to_bytes(), self.said())
                 query.reply(query.key_expr, answer)
                 return
-            round = int(what)
-            data = random.randbytes(999) if self.garbles else self.signed.get(round)
-            if data is not None:
+            if data := self.signed.get(int(what)):
                 query.reply(query.key_expr, data)
 
 
@@ -129,39 +119,3 @@ def jumps(claim, after=1):
         liar.write(round + 1 if round < after else claim)
 
     return act
-
-
-def silent(kind):
-    """Announce batches and serve other bytes, or nothing; or announce none."""
-
-    def act(liar, round):
-        liar.garbles = kind == "other bytes"
-        rounds = () if kind == "no offer" else range(max(0, round - 2), round + 4)
-        liar.offers = [Offer(each, 999, random.randbytes(16)) for each in rounds]
-
-    return act
-
-
-def main():
-    model = tiny.save(Path(tempfile.mkdtemp()) / "model")
-
-    def rounds_of(act, honest, liars, *overrides):
-        folder = tempfile.mkdtemp()
-        swarm, members = swarm_of(folder, model, honest, liars, *overrides, pause_s=0.25)
-        live(swarm, members, act)
-        return {name: swarm.metrics(name) for name in swarm.running}
-
-    for kind in ("other bytes", "no answer", "no offer"):
-        lived = rounds_of(silent(kind), 1, 1, "rounds=50", "deadline_s=6")["east"]
-        waited_s = [line["seconds"]["wait"] for line in lived]
-        late = sum(each > 5.9 for each in waited_s)
-        print(f"| {kind} | {len(lived)} | {late} | {sum(waited_s):.1f} |", flush=True)
-    for honest, liars in ((1, 1), (2, 1), (2, 2)):
-        for claim in (2_000_000_000, 7):
-            lived = rounds_of(jumps(claim), honest, liars, "rounds=8", "deadline_s=6")
-            counts = ", ".join(f"{name} {len(lines)}" for name, lines in lived.items())
-            print(f"| {honest + liars} | {liars} | {claim} | {counts} |", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,7 @@ from forked import FORKING, Forked
 from launch.runs import Hears, crash, left_by, lines, numbers
 from potluck.config import ConfigError
 from potluck.evaluation import compare
-from potluck.evaluation.compare import evaluate_models, grade_environment
+from potluck.evaluation.compare import evaluate_models, make_task
 from potluck.evaluation.request import EvaluationRequest
 from potluck.launch import children, nodes
 from potluck.launch.in_process import run
@@ -176,11 +176,11 @@ def test_a_node_is_evaluated_by_the_grade_that_its_run_found(copied, tmp_path, m
     (file,) = copied.rglob(ENVIRONMENT)
     file.write_text(file.read_text().replace('"replay"', '"own"'))
 
-    def graded(task, kept, say):
-        grade_environment(task, kept, say)
-        tasks.append(task)
+    def made(config, **grading):
+        tasks.append(make_task(config, **grading))
+        return tasks[-1]
 
-    monkeypatch.setattr(compare, "grade_environment", graded)
+    monkeypatch.setattr(compare, "make_task", made)
     few = ["evaluation.problems=3"]
     asked = {"split": "validation", "samples": 2, "overrides": few, "trust_code": True}
     elsewhere = tiny.save(tmp_path / "model")

@@ -57,9 +57,9 @@ def test_one_node_its_first_round_and_the_recipes_code_are_asked_for(
 ):
     true, trusted = rehearsal.make_task, []
 
-    def make_task(config, *, trust_code, grade):
+    def make_task(config, *, trust_code, **grading):
         trusted.append(trust_code)
-        return true(config, trust_code=trust_code, grade=grade)
+        return true(config, trust_code=trust_code, **grading)
 
     monkeypatch.setattr(rehearsal, "make_task", make_task)
     words = ["--method", "tis", "--node", "twin", "--rounds", "1", "--out", tmp_path / "out"]

@@ -20,7 +20,7 @@ from potluck.tasks.base import WithOutOfDistribution
 from potluck.tasks.benchmarks import Gsm8kOptions, Math500Options
 from potluck.tasks.grading import answer_in
 from potluck.tasks.rewards import HashReward
-from potluck.tasks.sources import LONGEST_LINE_BYTES
+from potluck.tasks.sources import LONGEST_ROW_BYTES
 from potluck.tasks.table import right_by
 from potluck.types import Problem
 from stand_in_datasets import stand_in
@@ -34,29 +34,25 @@ ROWS = [
     {"problem": "How many dollars are two dollars?", "answer": "2"},
 ]
 BAD_LINES = {
-    "not json": ("What is 9 + 9?", "is 'What is 9 \\+ 9\\?', which is not JSON"),
-    "cut off": (GOOD[:-5], "which is not JSON"),
-    "too deep": ("[" * 20_000, "which is not JSON"),
-    "a huge integer": ("9" * 5_000, "which is not JSON"),
-    "a list": ("[]", "is \\[\\], without the key '{question}'"),
-    "null": ("null", "is None, without the key '{question}'"),
-    "no question": ('{"answer": "#### 18"}', "without the key '{question}'"),
-    "no answer": ('{"{question}": "9 + 9?"}', "without the key 'answer'"),
-    "a question of another type": ('{"{question}": 9, "answer": "1"}', "has 9 as '{question}'"),
-    "an answer of another type": ('{"{question}": "9?", "answer": 18}', "has 18 as 'answer'"),
-    "an empty question": ('{"{question}": " ", "answer": "1"}', "has an empty '{question}'"),
-    "an escape": ('{"{question}": "9\\u001b[2J", "answer": "1"}', r"has '\\x1b' at 1 of"),
-    "a surrogate": ('{"{question}": "9\\ud800", "answer": "1"}', r"has '\\ud800' at 1 of"),
-    "too long": ('"' + "x" * LONGEST_LINE_BYTES + '"', "more than 65536 bytes"),
-}
+    "What is 9 + 9?": r"is 'What is 9 \+ 9\?', which is not JSON",
+    GOOD[:-5]: "which is not JSON", "[" * 20_000: "which is not JSON",
+    "9" * 5_000: "which is not JSON", "null": "is None; expected an object",
+    '{"answer": "#### 18"}': "has no column '{question}'",
+    '{"{question}": "9 + 9?"}': "has no column 'answer'",
+    '{"{question}": 9, "answer": "1"}': "has 9 as '{question}'",
+    '{"{question}": " ", "answer": "1"}': "has an empty '{question}'",
+    '{"{question}": "9\\u001b[2J", "answer": "1"}': r"has '\\x1b' at 1 of",
+    '{"{question}": "9\\ud800", "answer": "1"}': r"has '\\ud800' at 1 of",
+    '"' + "x" * LONGEST_ROW_BYTES + '"': "more than 1048576 bytes",
+}  # fmt: skip
 BAD_GOLDS = {
     "gsm8k": {
-        "It is 18": "ends in 'It is 18'; expected '#### 18'", "####": "has '' after the '####'",
-        "#### eighteen": "has ' eighteen' after", "#### 1 #### 2": "has ' 1 #### 2' after",
-        "#### 17,18": "has ' 17,18' after",
+        "It is 18": "ends in 'It is 18'; expected '#### 18'", "####": "an empty 'answer'",
+        "#### eighteen": "has ' eighteen' as", "#### 1 #### 2": "has ' 1 #### 2' as",
+        "#### 17,18": "has ' 17,18' as",
     },
     "math500": {
-        " ": "empty 'answer'; expected the right", "\x1b[2J": "of its 'answer'; expected print",
+        " ": "empty 'answer'; expected what is", "\x1b[2J": "of its 'answer'; expected print",
     },
 }  # fmt: skip
 
@@ -104,9 +100,8 @@ def test_a_line_that_is_no_problem_is_named_with_its_file(files, write):
     name, path = files
     question = {"gsm8k": "question", "math500": "problem"}[name]
     good = GOOD.replace("question", question)
-    bad = [(line, message) for line, message in BAD_LINES.values()]
-    bad += [(json.dumps({question: "9?", "answer": a}), m) for a, m in BAD_GOLDS[name].items()]
-    for line, message in bad:
+    golds = {json.dumps({question: "9?", "answer": a}): m for a, m in BAD_GOLDS[name].items()}
+    for line, message in (BAD_LINES | golds).items():
         write(good, line.replace("{question}", question))
         refused(name, path, f"/test.jsonl, line 2 .*{message.replace('{question}', question)}")
 
@@ -119,7 +114,7 @@ def test_a_folder_or_file_that_is_not_there_or_holds_nothing_is_named(files, tmp
     for file in tmp_path.iterdir():
         kept = file.read_bytes()
         for content, message in (
-            (b"\n\n", f"{file.name} holds no problem; {expected[name]}"),
+            (b"\n\n", f"{file.name} holds no problem; expected one"),
             (b'{"question": "caf\xe9"}\n', "line 1 has byte 0xe9 at 17, which is not UTF-8"),
         ):
             file.write_bytes(content)
@@ -214,12 +209,6 @@ def test_the_hub_gives_the_same_task_as_the_files(files, hub):
     assert OPTIONS[name]().make().digest == OPTIONS[name](path=path).make().digest
 
 
-def test_a_bad_row_of_the_hub_is_named(hub):
-    hub(lambda name, config, *, split: [json.loads(GOOD), {"question": "9?"}])
-    with pytest.raises(TaskError, match=r"openai/gsm8k train, row 1 is .*without the key 'answer'"):
-        Gsm8kOptions().make()
-
-
 def test_without_the_library_the_error_names_the_extra_and_files_do_without(hub, files):
     hub(None)
     name, path = files
@@ -310,7 +299,7 @@ def test_the_512_training_problems_of_smallest_hash_are_held_out(
     assert list(task.ids("train")) == [id for id in texts if id not in ranked[:512]]
     assert task.problem("gsm8k/test/3").answer == "4"
     path = write_gsm8k(tmp_path, train=512)
-    refused("gsm8k", path, r"has 512 problems .* set task.validation = 'test'")
+    refused("gsm8k", path, r"has 512 problems .* name task\.validation")
 
 
 def test_the_gold_is_the_number_after_the_mark_without_its_commas(tmp_path):

@@ -190,7 +190,7 @@ def test_floats_of_the_hub_are_written_without_an_exponent(monkeypatch):
     import potluck.tasks.table as module
 
     rows = [("row", {"question": f"{x}?", "answer": x}) for x in (72000.0, 2.0107e-06, 1e22, 0.5)]
-    monkeypatch.setattr(module, "own_hub_rows", lambda *_: rows)
+    monkeypatch.setattr(module, "hub_rows", lambda *_, **__: rows)
     task = HubOptions(dataset="a/b", held_out=0).make()
     golds = [gold for _, gold in asked(task)]
     assert golds == ["72000", "0.0000020107", "10000000000000000000000", "0.5"]

@@ -64,7 +64,7 @@ def test_an_answer_is_a_number_or_a_text_and_only_what_follows_the_mark(write):
     path = write(GOOD | {"answer": "9 #### and 9 #### 18"}, GOOD | {"answer": "#### 7"})
     with pytest.raises(TaskError, match="line 1 has ' and 9 #### 18' as 'answer'"):
         table(path, answer_after="####")
-    with pytest.raises(TaskError, match="line 1 has an 'answer' without '####'; expected it"):
+    with pytest.raises(TaskError, match="line 1 has an 'answer' without '####', which ends"):
         table(write(GOOD), answer_after="####")
     path = write(GOOD | {"answer": "It is ...\n#### 18"})
     assert table(path, answer_after="####").problem("jsonl/train/0").answer == "18"
@@ -206,7 +206,7 @@ def test_rows_that_ask_the_same_are_held_out_together(write):
 
 
 def test_too_few_rows_to_hold_any_out_are_told_with_the_way_out(write):
-    with pytest.raises(TaskError, match=r"has 10 problems .*held_out = 10 .*or name a validation"):
+    with pytest.raises(TaskError, match=r"has 10 problems .* 10 would be .*task\.held_out"):
         table(write(*numbered(10)), held_out=10)
     with pytest.raises(TaskError, match="asks one question too often"):
         table(write(*[GOOD] * 10), held_out=3)
@@ -284,7 +284,7 @@ def test_math_without_its_library_names_the_extra(write, monkeypatch):
 def test_rows_without_answers_load_and_are_not_graded_here(write):
     task = table(write({"question": "Write a poem."}), answer="")
     assert task.problem("jsonl/train/0").answer == ""
-    with pytest.raises(TaskError, match=r"jsonl has no answers to grade by; give a \[\[reward\]\]"):
+    with pytest.raises(TaskError, match=r"no answers to grade by; give a \[\[reward\]\]"):
         graded(task, "Roses are red")
 
 

@@ -11,7 +11,7 @@ from potluck.tasks import Split, TaskError
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
 from potluck.tasks.base import WithOutOfDistribution
 from potluck.tasks.benchmarks import Gsm8kOptions
-from potluck.tasks.games.calculator import CalculatorOptions, Chains
+from potluck.tasks.games.calculator import CalculatorOptions
 from potluck.tasks.rewards import CustomRewards, HashReward, Reward
 from potluck.tasks.table import JsonlOptions, Table
 from tasks.graded import graded
@@ -40,7 +40,7 @@ MAKERS = {
     "chain, one sign each": lambda path: ChainOptions(
         other_terms=6, signs="alike", other_signs="-"
     ).make(),
-    "calculator, without turns": lambda path: Chains(CalculatorOptions(train_problems=50)),
+    "calculator, without turns": lambda path: CalculatorOptions(train_problems=50).chains(),
     "gsm8k": lambda path: Gsm8kOptions(path=path).make(),
     "gsm8k, as the paper": lambda path: Gsm8kOptions(path=path, validation="test").make(),
     "gsm8k, another prompt": lambda path: Gsm8kOptions(

@@ -289,12 +289,11 @@ def _engine(
     node = config.node[learner.name]
     settings = _settings(config, learner.name, folder, task, notify)
     if isinstance(learner, RemoteLearner):
-        most = settings.max_new_tokens, settings.max_total_tokens
-        return TinkerEngine(learner.policy, learner.session, *most)
+        return TinkerEngine(learner.policy, settings, learner.session)
     assert isinstance(learner, Learner)
     if isinstance(policy := learner.policy, ShardedModel):
         picklable = replace(settings, notify=ignore)
-        return DistributedEngine(learner.processes, policy, node.engine, picklable)
+        return DistributedEngine(policy, picklable, learner.processes, node.engine)
     assert not isinstance(node.engine, TextOptions), "a learner writes with weights of its own"
     return node.engine.build(policy, settings)
 

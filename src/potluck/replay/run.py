@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,7 +10,6 @@ import torch
 import transformers
 from msgspec.structs import replace
 
-from potluck.builder.environment import grade, kept_in
 from potluck.builder.nodes import make_learner, make_nodes
 from potluck.builder.objective import load_weight
 from potluck.builder.task import make_task
@@ -102,8 +100,7 @@ def replay(
     PotluckError for what would stop a method, before one begins."""
     if plan.config.threads:
         torch.set_num_threads(plan.config.threads)
-    found = partial(grade, kept=kept_in(plan.run), say=say)
-    task = make_task(plan.config, trust_code=trust_code, grade=found)
+    task = make_task(plan.config, trust_code=trust_code, run=plan.run, say=say)
     require_same_files(plan.run, {"digest": task.digest})
     recordings = [
         RecordedExchange(plan.run, plan.config.name, name, rounds)

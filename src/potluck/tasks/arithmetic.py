@@ -35,8 +35,11 @@ class DigitsOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", ta
     train_problems: Annotated[int, Meta(ge=0, le=SPLIT_SIZES["train"])] = 0
     """Problems to train on, the first of those that are drawn; 0: all of them."""
 
-    def make(self) -> "Digits":
-        return Digits(self)
+    def make(self) -> "Arithmetic":
+        sizes = self.width, self.other_width
+        require_another("digits", "width", *sizes)
+        form = r"[0-9]{1,18}\+[0-9]{1,18}"
+        return Arithmetic("digits/734+258", form, _draw_sum, *sizes, train=self.train_problems)
 
 
 class ChainOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag="chain"):
@@ -51,8 +54,14 @@ class ChainOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag
     other_signs: ChainSigns = "any"
     """The same, out of distribution."""
 
-    def make(self) -> "Chain":
-        return Chain(self)
+    def make(self) -> "Arithmetic":
+        sizes = self.terms, self.other_terms
+        if self.signs == self.other_signs:
+            require_another("chain", "terms", *sizes)
+        form = r"[1-9][0-9](?:[+-][1-9]){1,31}"
+        draws = (partial(draw_chain, signs=each) for each in (self.signs, self.other_signs))
+        draw, draw_other = draws
+        return Arithmetic("chain/34+7-5+8", form, draw, *sizes, draw_other=draw_other)
 
 
 Draw = Callable[[random.Random, int], str]
@@ -62,21 +71,25 @@ Draw = Callable[[random.Random, int], str]
 class Arithmetic:
     """Problems that are drawn at random, all different, the same on every machine."""
 
-    form: re.Pattern[str]
-    """Form of an id: the task's name, and what is to be worked out."""
-    example: str
     notes: tuple[str, ...] = ()
 
     def __init__(
         self,
+        example: str,
+        form: str,
         draw: Draw,
         size: int,
         other_size: int,
+        *,
         draw_other: Draw | None = None,
-        train_problems: int = 0,
+        train: int = 0,
+        right: Callable[[Problem, str], bool] | None = None,
     ) -> None:
-        """Draw the problems of every split; out of distribution of ``other_size``."""
-        name = self._name = self.example.partition("/")[0]
+        """Draw the problems of every split; out of distribution of ``other_size``. An id is like
+        ``example``: a name, and what is to be worked out, which has the ``form``. ``right`` grades
+        in place of ``is_right``."""
+        self._example, name = example, example.partition("/")[0]
+        self._form, self._right = re.compile(f"{name}/{form}"), right or is_right
 
         def drawn(split: Split, draw: Draw, size: int, avoid: Sequence[str] = ()) -> list[str]:
             generator, taken = random.Random(f"{name}/{size}/{len(avoid)}"), set(avoid)
@@ -88,11 +101,11 @@ class Arithmetic:
 
         # The validation problems are drawn first and the training problems avoid them.
         held_out = drawn("validation", draw, size)
-        train = drawn("train", draw, size, held_out)
-        near = held_out + train if size == other_size else ()
+        trained = drawn("train", draw, size, held_out)
+        near = held_out + trained if size == other_size else ()
         self._ids: dict[Split, list[str]] = {
             "validation": held_out,
-            "train": train[: train_problems or None],
+            "train": trained[: train or None],
             "out-of-distribution": drawn(
                 "out-of-distribution", draw_other or draw, other_size, near
             ),
@@ -105,44 +118,16 @@ class Arithmetic:
         return self._ids[split]
 
     def problem(self, id: str) -> Problem:
-        if not self.form.fullmatch(id):
-            raise TaskError(
-                f"{id!r} is no problem of {self._name}; they look like {self.example!r}"
-            )
+        if not self._form.fullmatch(id):
+            raise TaskError(f"{id!r} is no problem of this task; they look like {self._example!r}")
         asked = id.partition("/")[2]
         return Problem(id, f"{asked}=", str(sum(map(int, re.findall(r"[+-]?\d+", asked)))))
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
-        correct = [is_right(p, text) for p, text in zip(problems, texts, strict=True)]
+        correct = [self._right(p, text) for p, text in zip(problems, texts, strict=True)]
         return binary_rewards(correct, completions)
-
-
-class Digits(Arithmetic):
-    """Sums of two numbers of ``width`` digits; out of distribution: of ``other_width``."""
-
-    form = re.compile(r"digits/[0-9]{1,18}\+[0-9]{1,18}")
-    example = "digits/734+258"
-
-    def __init__(self, options: DigitsOptions) -> None:
-        width, other_width = options.width, options.other_width
-        require_another("digits", "width", width, other_width)
-        super().__init__(_draw_sum, width, other_width, train_problems=options.train_problems)
-
-
-class Chain(Arithmetic):
-    """Chains of ``terms`` numbers; out of distribution: of ``other_terms``, or of other signs."""
-
-    form = re.compile(r"chain/[1-9][0-9](?:[+-][1-9]){1,31}")
-    example = "chain/34+7-5+8"
-
-    def __init__(self, options: ChainOptions) -> None:
-        signs, other_signs = options.signs, options.other_signs
-        if signs == other_signs:
-            require_another("chain", "terms", options.terms, options.other_terms)
-        draw, draw_other = (partial(draw_chain, signs=each) for each in (signs, other_signs))
-        super().__init__(draw, options.terms, options.other_terms, draw_other)
 
 
 def is_right(problem: Problem, text: str) -> bool:

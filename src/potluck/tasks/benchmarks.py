@@ -13,17 +13,17 @@ Sources: Cobbe et al. 2021, arXiv:2110.14168, 7,473 problems to train, 1,319 to 
 al. 2021, arXiv:2103.03874, the 500 of Lightman et al. 2023, arXiv:2305.20050.
 """
 
-import hashlib
-import reprlib
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import replace
+from typing import ClassVar, Literal, get_args
 
-from potluck.tasks.base import HeldTask, TaskError, TaskOptions, binary_rewards
-from potluck.tasks.grading import answer_in, one_number, prompt_for_tags
+from msgspec import structs
+
+from potluck.tasks.base import Split, TaskOptions
+from potluck.tasks.grading import prompt_for_tags
 from potluck.tasks.math.pool import MathGrading, require_algebra
-from potluck.tasks.sources import benchmark_rows, text_of
-from potluck.tasks.table import right_by
-from potluck.types import Completion, Problem
+from potluck.tasks.sources import benchmark_rows
+from potluck.tasks.table import Answered, TableOptions, held_out, problem_of
+from potluck.types import Problem
 
 Part = Literal["train", "test"]
 NumberGrading = Literal["number", "math-verify"]
@@ -43,12 +43,19 @@ class BenchmarkOptions(TaskOptions, frozen=True, kw_only=True):
     system_prompt: str = ""
     """System prompt instead of the built-in one, which asks for <think> and <answer> tags."""
 
-    home: ClassVar[str]
-    """Name on the Hub."""
+    home: ClassVar[tuple[str, str]]
+    """Name on the Hub, and the subset there."""
 
     @property
     def hub_name(self) -> str:
-        return "" if self.path else self.home
+        return "" if self.path else self.home[0]
+
+    def problems(self, part: Part, ids: str, rules: TableOptions, files: str) -> list[Problem]:
+        """Read a file of the folder, or of the Hub where none is named; raise TaskError for bad
+        data."""
+        name, subset = self.home
+        rows = benchmark_rows(self.path, part, hub_name=name, subset=subset, files=files)
+        return [problem_of(f"{ids}/{i}", row, where, rules) for i, (where, row) in enumerate(rows)]
 
 
 class Gsm8kOptions(BenchmarkOptions, frozen=True, kw_only=True, tag_field="name", tag="gsm8k"):
@@ -60,10 +67,30 @@ class Gsm8kOptions(BenchmarkOptions, frozen=True, kw_only=True, tag_field="name"
     """Rule for a right answer. "number": one decimal number (docs/grading.md); "math-verify": as
     that library decides, to compare with other projects (extra ``math``)."""
 
-    home: ClassVar[str] = "openai/gsm8k"
+    home: ClassVar[tuple[str, str]] = "openai/gsm8k", "main"
 
-    def make(self) -> "Gsm8k":
-        return Gsm8k(self)
+    def make(self) -> Answered:
+        """Build it. Validation is held out of ``train.jsonl``, so that the test set is not used up;
+        with ``validation = "test"``, as in the paper, it is the first 512 of ``test.jsonl``.
+        ``problem`` knows every problem of both files either way."""
+        if self.grading == "math-verify":
+            require_algebra()
+        rules = TableOptions(answer_after="####", system_prompt=self.system_prompt or GSM8K_PROMPT)
+        files = "train.jsonl and test.jsonl of GSM8K"
+        train, test = (
+            [
+                replace(p, answer=p.answer.replace(",", ""))
+                for p in self.problems(part, f"gsm8k/{part}", rules, files)
+            ]
+            for part in get_args(Part)
+        )
+        splits: dict[Split, list[Problem]] = {"train": train, "validation": test[:VALIDATION_SIZE]}
+        if self.validation == "train":
+            splits = held_out("gsm8k", train, VALIDATION_SIZE, lambda p: p.id + p.question)
+        number = "math-verify 0.9" if self.grading == "math-verify" else "one number, maybe boxed"
+        version = f"gsm8k 3: the tags in order, {number}; validation from {self.validation}"
+        graded = structs.replace(rules, grading=self.grading)
+        return Answered(version, [*train, *test], splits, graded)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -80,106 +107,13 @@ class Math500Options(BenchmarkOptions, frozen=True, kw_only=True, tag_field="nam
     """Rule for a right answer. "math": one finished answer in the reference's form; "math-verify":
     as that library decides, to compare with other projects. See docs/grading.md."""
 
-    home: ClassVar[str] = "HuggingFaceH4/MATH-500"
+    home: ClassVar[tuple[str, str]] = "HuggingFaceH4/MATH-500", ""
 
-    def make(self) -> "Math500":
-        return Math500(self)
-
-
-class Gsm8k(HeldTask):
-    """The problems of GSM8K, answered inside tags; 1.0 for format and number both right.
-
-    Validation is held out of ``train.jsonl``, so that the test set is not used up; with
-    ``validation="test"``, as in the paper, it is the first 512 of ``test.jsonl``. ``problem`` knows
-    every problem of both files either way.
-    """
-
-    def __init__(self, options: Gsm8kOptions) -> None:
-        """Read the folder, or the Hub where none is named; raise TaskError for bad data."""
-        validation, self._grading = options.validation, options.grading
-        if self._grading == "math-verify":
-            require_algebra()
-        parts = {part: _pairs(options.path, part) for part in get_args(Part)}
-        system = options.system_prompt or GSM8K_PROMPT
-        everything = [
-            Problem(f"gsm8k/{part}/{i}", question, gold, system)
-            for part, pairs in parts.items()
-            for i, (question, gold) in enumerate(pairs)
-        ]
-        train, test = everything[: len(parts["train"])], everything[len(parts["train"]) :]
-        held_out = _held_out(train) if validation == "train" else test[:VALIDATION_SIZE]
-        avoid = {problem.id for problem in held_out}
-        own = [problem.id for problem in train if problem.id not in avoid]
-        number = "math-verify 0.9" if self._grading == "math-verify" else "one number, maybe boxed"
-        rules = f"gsm8k 3: the tags in order, {number}; validation from {validation}"
-        super().__init__(rules, everything, {"train": own, "validation": [p.id for p in held_out]})
-
-    def rewards(
-        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
-    ) -> list[float]:
-        right = right_by(self._grading, problems, list(map(answer_in, texts)))
-        return binary_rewards(right, completions)
-
-
-def _held_out(train: Sequence[Problem]) -> list[Problem]:
-    """Choose the problems of the smallest hashes: these do not depend on the order of a shuffle."""
-    if len(train) <= VALIDATION_SIZE:
-        raise TaskError(
-            f"gsm8k has {len(train)} problems to train on, of which {VALIDATION_SIZE} would be "
-            f"held out for validation; give more, or set task.validation = 'test'"
-        )
-    hashed = sorted(train, key=lambda p: hashlib.sha256((p.id + p.question).encode()).digest())
-    return hashed[:VALIDATION_SIZE]
-
-
-def _pairs(path: str, part: Part) -> list[tuple[str, str]]:
-    line, words = '{"question": ..., "answer": ...}', "a problem in words"
-    hub_name, files = Gsm8kOptions.home, "train.jsonl and test.jsonl of GSM8K"
-    rows = benchmark_rows(path, part, hub_name=hub_name, subset="main", files=files, line=line)
-    return [
-        (text_of(row, "question", where, expected=words), _gold(row, where)) for where, row in rows
-    ]
-
-
-def _gold(row: Any, where: str) -> str:
-    answer = text_of(row, "answer", where)
-    _, mark, gold = answer.partition("####")
-    if not mark:
-        end = reprlib.repr(answer[-30:])
-        raise TaskError(f"{where} has an 'answer' that ends in {end}; expected '#### 18'")
-    if one_number(gold) is None:
-        found = reprlib.repr(gold)
-        raise TaskError(f"{where} has {found} after the '####'; expected one number, as '#### 18'")
-    return gold.strip().replace(",", "")
-
-
-class Math500(HeldTask):
-    """The problems of MATH-500, answered inside tags; 1.0 for format and answer both right."""
-
-    def __init__(self, options: Math500Options) -> None:
-        """Read the folder, or the Hub where none is named. Raise TaskError where math-verify or the
-        data is missing, unreadable, or without a problem."""
+    def make(self) -> Answered:
         require_algebra()
-        self._grading, line = options.grading, '{"problem": ..., "answer": ...}'
-        files = "test.jsonl of MATH-500"
-        rows = benchmark_rows(options.path, "test", hub_name=options.home, files=files, line=line)
-        problems = [
-            Problem(
-                f"math500/{i}",
-                text_of(row, "problem", where, expected="a problem"),
-                text_of(row, "answer", where, expected="the right answer").strip(),
-                options.system_prompt or MATH500_PROMPT,
-            )
-            for i, (where, row) in enumerate(rows)
-        ]
-        version, finished = (2, "one finished answer, ") if self._grading == "math" else (1, "")
-        rules = f"math500 {version}: the tags in order, {finished}math-verify 0.9"
-        super().__init__(rules, problems, {"out-of-distribution": [p.id for p in problems]})
-
-    def rewards(
-        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
-    ) -> list[float]:
-        # A completion that earns nothing anyway is not read: algebra is the slow part.
-        pairs = zip(completions, texts, strict=True)
-        answers = [answer_in(text) if c.end == "stop" else None for c, text in pairs]
-        return binary_rewards(right_by(self._grading, problems, answers), completions)
+        prompt = self.system_prompt or MATH500_PROMPT
+        rules = TableOptions(question="problem", grading=self.grading, system_prompt=prompt)
+        problems = self.problems("test", "math500", rules, "test.jsonl of MATH-500")
+        number, finished = (2, "one finished answer, ") if self.grading == "math" else (1, "")
+        version = f"math500 {number}: the tags in order, {finished}math-verify 0.9"
+        return Answered(version, problems, {"out-of-distribution": problems}, rules)

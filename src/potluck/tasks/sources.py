@@ -19,10 +19,8 @@ Parts = Mapping[Split, Iterable[SourceRow]]
 """Rows of the splits that there are."""
 Refuse = Callable[[TaskError], None]
 """Takes the error of a bad row: raises it, or counts it and the row is left out."""
-LONGEST_LINE_BYTES = 65_536
-"""The longest line of the files of GSM8K has 1,744, of MATH-500 5,500."""
 LONGEST_ROW_BYTES = 2**20
-"""Longest line of a user's own file."""
+"""Longest line of a file."""
 LONGEST_ARRAY_BYTES = 2**28
 """Size of a file that is one JSON array: all of it is read at once."""
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -52,57 +50,40 @@ def refuse_all(error: TaskError) -> None:
 
 
 def benchmark_rows(
-    path: str, part: str, *, hub_name: str, subset: str = "", files: str, line: str
-) -> Iterable[SourceRow]:
+    path: str, part: str, *, hub_name: str, subset: str = "", files: str
+) -> Iterator[SourceRow]:
     """Read the rows of ``part``.jsonl in the folder ``path``, or of the Hub where it is empty;
-    errors say what ``files`` and what in each ``line`` are expected. Raise TaskError where there is
-    no such folder, and where ``json_lines`` and ``hub_rows`` do."""
+    errors say what ``files`` are expected. Raise TaskError where there is no such folder, and where
+    ``file_rows`` and ``hub_rows`` do."""
     if not path:
         way_out = f"or download {files} and set task.path to the folder"
-        rows = hub_rows(hub_name, subset or None, part, empty="task.path is empty", way_out=way_out)
-        return _counted(rows, f"{hub_name} {part}", expected=files)
+        return hub_rows(hub_name, subset, part, empty="task.path is empty", way_out=way_out)
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise TaskError(
             f"task.path is {path!r}, but there is no folder {folder.absolute()}; expected one "
             f"with {files}"
         )
-    file = folder / f"{part}.jsonl"
-    found = json_lines(file, file=f"{files} in task.path", line=line)
-    return _counted(found, str(file), expected=files)
+    return file_rows(str(folder / f"{part}.jsonl"), f"{files} in task.path")
 
 
-def json_lines(
-    path: Path,
-    *,
-    file: str,
-    line: str,
-    longest_bytes: int = LONGEST_LINE_BYTES,
-    refuse: Refuse = refuse_all,
-) -> Iterator[SourceRow]:
-    """Yield every line of JSON with its place, one more than MOST_ROWS at most; blank ones are
-    skipped. ``file`` and ``line`` are what is expected: ``"test.jsonl in task.path"``. Raise
-    TaskError where there is no such file, it is not UTF-8 or JSON, or a line is too long.
-    """
-    rows: list[SourceRow] = []
-    try:
-        with path.open("rb") as source:
-            lines = iter(partial(source.readline, longest_bytes + 1), b"")
-            for number, raw in enumerate(lines, start=1):
-                where = f"{path}, line {number}"
-                if len(raw) > longest_bytes:
-                    raise TaskError(
-                        f"{where} has more than {longest_bytes} bytes; expected one problem"
-                    )
-                try:
-                    rows += [(where, _decoded(raw, where, line))] if raw.strip() else []
-                except TaskError as error:
-                    refuse(error)
-                if len(rows) > MOST_ROWS:
-                    break
-    except OSError as error:
-        raise TaskError(f"cannot read {path} ({error.strerror}); expected {file}") from error
-    yield from rows
+def _json_lines(path: Path, expected: str, refuse: Refuse) -> Iterator[SourceRow]:
+    """Yield every line of JSON with its place; blank ones are skipped."""
+    with path.open("rb") as source:
+        lines = iter(partial(source.readline, LONGEST_ROW_BYTES + 1), b"")
+        for number, raw in enumerate(lines, start=1):
+            where = f"{path}, line {number}"
+            if len(raw) > LONGEST_ROW_BYTES:
+                longest = f"{LONGEST_ROW_BYTES} bytes"
+                raise TaskError(f"{where} has more than {longest}; expected one problem")
+            if not raw.strip():
+                continue
+            try:
+                row = _decoded(raw, where, expected)
+            except TaskError as error:
+                refuse(error)
+            else:
+                yield where, row
 
 
 KINDS = ("parquet", "json", "csv", "arrow", "text")
@@ -111,8 +92,8 @@ READERS = "datasets.packaged_modules"
 
 
 def hub_rows(
-    name: str, config: str | None, split: str, *, empty: str, way_out: str
-) -> list[SourceRow]:
+    name: str, subset: str, split: str, *, empty: str, way_out: str
+) -> Iterator[SourceRow]:
     """Read every row of a split of a data set of the Hub, each with its place. Raise TaskError,
     with why the Hub is asked (``empty``) and the ``way_out``, where it cannot be.
 
@@ -128,6 +109,7 @@ def hub_rows(
             f"pip install 'potluck[data]', {way_out}"
         ) from None
     try:
+        config = subset or None
         reader = type(load_dataset_builder(name, config)).__module__
         is_data = reader in (f"{READERS}.{kind}.{kind}" for kind in KINDS)
         rows = list(load_dataset(name, config, split=split)) if is_data else []
@@ -141,17 +123,8 @@ def hub_rows(
             f"{name} is read by {reader}, which may run what stands in it; expected files of "
             f"{', '.join(KINDS)}"
         )
-    return [(f"{name} {split}, row {i}", row) for i, row in enumerate(rows)]
-
-
-def text_of(row: Any, key: str, where: str, *, expected: str = "") -> str:
-    """Read the text under ``key``; raise TaskError where there is none, or none that is
-    ``printable``, if that is ``expected``."""
-    if not isinstance(row, dict) or key not in row:
-        raise TaskError(f"{where} is {reprlib.repr(row)}, without the key {key!r}; expected it")
-    if not isinstance(row[key], str):
-        raise TaskError(f"{where} has {reprlib.repr(row[key])} as {key!r}; expected a text")
-    return printable(row[key], key, where, expected=expected) if expected else str(row[key])
+    found = ((f"{name} {split}, row {i}", row) for i, row in enumerate(rows))
+    return _counted(found, f"{name} {split}")
 
 
 def printable(text: str, key: str, where: str, *, expected: str) -> str:
@@ -172,20 +145,26 @@ def own_rows(
     names those of a CSV or TSV file (empty: its first line has them)."""
     key = "path" if split == "train" else split.replace("-", "_")
     wanted = f"a file with one JSON object a line in task.{key}, a JSON array, .csv or .tsv"
+    return file_rows(file, wanted, columns, refuse)
+
+
+def file_rows(
+    file: str, wanted: str, columns: Sequence[str] = (), refuse: Refuse = refuse_all
+) -> Iterator[SourceRow]:
+    """Yield the rows of a file of any format; raise TaskError, with what is ``wanted``, if it
+    cannot be read, is not UTF-8 or JSON, or a line is too long."""
     line = "an object with a question and an answer (or a file that is one JSON array, .csv, .tsv)"
     place = Path(file).expanduser()
     try:
         if separator := SEPARATORS.get(place.suffix.lower()):
-            return _counted(_separated(place, separator, columns, refuse), file)
-        with place.open("rb") as source:
-            if source.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"[":
-                return _counted(_array(place), file)
+            found = _separated(place, separator, columns, refuse)
+        else:
+            with place.open("rb") as source:
+                start = source.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()
+            found = _array(place) if start[:1] == b"[" else _json_lines(place, line, refuse)
+        yield from _counted(found, file)
     except OSError as error:
         raise TaskError(f"cannot read {place} ({error.strerror}); expected {wanted}") from error
-    found = json_lines(
-        place, file=wanted, line=line, longest_bytes=LONGEST_ROW_BYTES, refuse=refuse
-    )
-    return _counted(found, file)
 
 
 def _array(path: Path) -> Iterator[SourceRow]:
@@ -223,17 +202,7 @@ def _separated(
             ) from None
 
 
-def own_hub_rows(dataset: str, subset: str, split: str) -> Iterator[SourceRow]:
-    """Read the rows of a split that the recipe names, of the Hub or of a folder of such files."""
-    empty = f"task.dataset is {dataset!r}"
-    way_out = "or save it as JSON lines and set task.name = 'jsonl'"
-    found = hub_rows(dataset, subset or None, split, empty=empty, way_out=way_out)
-    return _counted(found, f"{dataset} {split}")
-
-
-def _counted(
-    rows: Iterable[SourceRow], source: str, *, expected: str = "one in every row"
-) -> Iterator[SourceRow]:
+def _counted(rows: Iterable[SourceRow], source: str) -> Iterator[SourceRow]:
     """Yield ``rows``; raise TaskError unless they are at least one and at most MOST_ROWS."""
     count = 0
     for count, row in enumerate(rows, start=1):
@@ -241,7 +210,7 @@ def _counted(
             raise TaskError(f"{source} has more than {MOST_ROWS} rows; give fewer")
         yield row
     if not count:
-        raise TaskError(f"{source} holds no problem; expected {expected}")
+        raise TaskError(f"{source} holds no problem; expected one in every row")
 
 
 def _text(line: bytes, where: str) -> str:

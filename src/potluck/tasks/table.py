@@ -33,7 +33,7 @@ from potluck.tasks.sources import (
     Parts,
     Refuse,
     SourceRow,
-    own_hub_rows,
+    hub_rows,
     own_rows,
     printable,
     refuse_all,
@@ -145,7 +145,9 @@ class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag=
 
     def parts(self, refuse: Refuse = refuse_all) -> Parts:
         missing = "task.train is empty; expected a split of the data set, such as 'train'"
-        rows = partial(own_hub_rows, self.dataset, self.subset)
+        empty = f"task.dataset is {self.dataset!r}"
+        way_out = "or save it as JSON lines and set task.name = 'jsonl'"
+        rows = partial(hub_rows, self.dataset, self.subset, empty=empty, way_out=way_out)
         return self._parts(self.train, lambda name, _: rows(name), missing)
 
     @property
@@ -153,8 +155,37 @@ class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag=
         return self.dataset
 
 
-class Table(HeldTask):
-    """Rows as problems; 1.0 for a right answer in the right form, else 0.0.
+class Answered(HeldTask):
+    """Problems with right answers: 1.0 for one in the right form, else 0.0."""
+
+    def __init__(
+        self,
+        version: str,
+        problems: Iterable[Problem],
+        splits: Mapping[Split, Sequence[Problem]],
+        rules: TableOptions,
+    ) -> None:
+        """Take ``problems`` as ``HeldTask`` does; ``version`` begins the digest."""
+        self._rules = rules
+        super().__init__(version, problems, {s: [p.id for p in its] for s, its in splits.items()})
+
+    def rewards(
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+    ) -> list[float]:
+        """Raise TaskError too where the problems have no answers."""
+        rules = self._rules
+        if not rules.answer:
+            raise TaskError("there are no answers to grade by; give a [[reward]]")
+        # A completion that earns nothing anyway is not read: algebra is the slow part.
+        ended = [c.end == "stop" for c in completions]
+        pairs = zip(ended, texts, strict=True)
+        answers = [(answer_in(t) if rules.tags else t) if over else None for over, t in pairs]
+        right = right_by(rules.grading, problems, answers, tolerance=rules.tolerance)
+        return binary_rewards(right, completions)
+
+
+class Table(Answered):
+    """Rows as problems.
 
     Rows that ask the same question are held out together, so there may be a few more.
     """
@@ -172,7 +203,6 @@ class Table(HeldTask):
                 f"task.tolerance is {rules.tolerance:g}, but grading {rules.grading!r} has none; "
                 f"set task.grading = 'number' or drop it"
             )
-        self._name, self._rules = name, rules
         self.has_messages = False
         """True: some question is messages, so that rewards get messages too."""
         require_template(rules.question)
@@ -196,7 +226,8 @@ class Table(HeldTask):
             self.notes = _notes_on_bad(name, bad, sum(map(len, found.values())), rules.skip_bad)
         if "train" in parts and "validation" not in parts and rules.held_out != 0:
             some = min(MOST_HELD_OUT, max(1, len(found["train"]) // 10))
-            found |= _held_out(name, found["train"], rules.held_out or some)
+            some = rules.held_out or some
+            found |= held_out(name, found["train"], some, lambda p: normalised(p.question))
         sizes = {split: len(problems) for split, problems in found.items()}
         shown = (*RULES, "tolerance") if rules.tolerance else RULES
         chosen = ", ".join(f"{key}={getattr(rules, key)!r}" for key in shown)
@@ -204,23 +235,13 @@ class Table(HeldTask):
         super().__init__(
             f"table {version}: {name}, Rules({chosen}), {sizes}, columns {columns.hexdigest()}",
             chain.from_iterable(found.values()),
-            {split: [problem.id for problem in problems] for split, problems in found.items()},
+            found,
+            rules,
         )
 
     def row(self, id: str) -> Mapping[str, Any]:
         """Look up the columns of the problem's row that JSON can hold."""
         return self._rows[self.problem(id).id]
-
-    def rewards(
-        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
-    ) -> list[float]:
-        """Raise TaskError too where rows have no answers."""
-        if not self._rules.answer:
-            raise TaskError(f"{self._name} has no answers to grade by; give a [[reward]]")
-        answers = [answer_in(text) if self._rules.tags else text for text in texts]
-        rules = self._rules
-        right = right_by(rules.grading, problems, answers, tolerance=rules.tolerance)
-        return binary_rewards(right, completions)
 
 
 def _notes_on_bad(name: str, bad: Sequence[str], good: int, skip_bad: bool) -> tuple[str, ...]:
@@ -233,14 +254,17 @@ def _notes_on_bad(name: str, bad: Sequence[str], good: int, skip_bad: bool) -> t
     return (f"{name}: {count} are left out, the first as {bad[0]}",)
 
 
-def _held_out(name: str, train: Sequence[Problem], count: int) -> dict[Split, list[Problem]]:
+def held_out(
+    name: str, train: Sequence[Problem], count: int, of: Callable[[Problem], str]
+) -> dict[Split, list[Problem]]:
+    """Hold so many problems out, those of the smallest hashes of what is ``of`` them: so neither a
+    row's place nor a shuffle matters. Raise TaskError where too few are left."""
     if len(train) <= count:
         raise TaskError(
-            f"{name} has {len(train)} problems to train on, of which held_out = {count} would be "
-            f"held out for validation; give more, lower task.held_out, or name a validation part"
+            f"{name} has {len(train)} problems to train on, of which {count} would be held out for "
+            f"validation; give more, name task.validation, or lower task.held_out where it has one"
         )
-    # By the question alone: the row's place or a shuffle does not matter.
-    luck = {p.id: hashlib.sha256(normalised(p.question).encode()).digest() for p in train}
+    luck = {p.id: hashlib.sha256(of(p).encode()).digest() for p in train}
     last = sorted(luck.values())[count - 1]
     left = [p for p in train if luck[p.id] > last]
     if not left:
@@ -348,14 +372,13 @@ def _asked(value: Any, key: str, where: str) -> tuple[str, str]:
 def _answer(row: Mapping[str, Any], where: str, rules: TableOptions) -> str:
     text = _cell(row, rules.answer, where)
     if rules.answer_after:
-        _, mark, text = text.partition(rules.answer_after)
+        before, mark, text = text.partition(rules.answer_after)
         if not mark:
             raise TaskError(
-                f"{where} has an {rules.answer!r} without {rules.answer_after!r}; expected it "
-                f"before the answer, or drop task.answer_after"
+                f"{where} has an {rules.answer!r} without {rules.answer_after!r}, which ends in "
+                f"{reprlib.repr(before[-30:])}; expected '{rules.answer_after} 18'"
             )
-    if not text.strip():
-        raise TaskError(f"{where} has an empty {rules.answer!r}; expected what is right")
+    printable(text, rules.answer, where, expected="what is right")
     if rules.grading == "number" and one_number(text) is None:
         raise TaskError(
             f"{where} has {reprlib.repr(text)} as {rules.answer!r}; grading = 'number' needs one "

@@ -13,11 +13,9 @@
     update n    gradient, by the model after update n - 1: R = pi_theta / pi_start is no longer 1
     reference   read once a round, in the pass that scores, and in no later one
 
-A pass has micro-batches. Trusted authors and the KL share a pass; each author that is not trusted
-has one of its own, as its norm is bounded.
-
-With several processes as one node, all of them call these functions, or none. Each reads rows
-of its own, and what is found out about a row is told to all, so that each decides the same.
+Trusted authors and the KL share a pass; each author that is not trusted has one of its own, as its
+norm is bounded. With several processes as one node, all of them call these functions, or none, and
+what one finds out about a row is told to all, so that each decides the same.
 """
 
 import math
@@ -42,13 +40,7 @@ from potluck.node.learning.passes import (
     portions_of,
     require_foreign,
 )
-from potluck.node.learning.score import (
-    candidates,
-    completed,
-    policy_loss,
-    score_rows,
-    unscored,
-)
+from potluck.node.learning.score import candidates, completed, policy_loss, score_rows, unscored
 from potluck.node.storage import checkpoint
 from potluck.objective.losses import Loss, kl_loss, share_of
 from potluck.objective.methods import ObjectiveConfig
@@ -73,7 +65,7 @@ class Learner(Learning):
     processes: ProcessGroup = SINGLE_PROCESS
     """Processes over which ``policy`` is spread."""
     learning_rate: LearningRate | None = None
-    """Rate of each update; None: the optimiser's own, for all."""
+    """Rate of each update; None: the optimiser's own."""
     longest: int = 1
     """Limit of a completion in tokens, which ``loss_type = "dr_grpo"`` divides by."""
     loss: Loss | None = None
@@ -97,16 +89,14 @@ class Learner(Learning):
 
             L = 1/B sum_i L_i = sum over micro-batches of  rows/B * (mean of their L_i)
 
-        B is ``batch.rows_counted``: the trusted rows, those included that a filter or a zero
-        advantage spares the forward and backward pass, so that the others do not grow for their
-        absence; but not a row that is compared with untrusted ones alone. Untrusted rows do not
-        count, yet their own part is divided by the same B. With other loss types tokens stand for
-        rows (``share_of``). The KL has a mean of its own, over own rows. A batch of which nothing
-        is left to learn moves nothing, momentum included. With a reference there
-        is a KL to learn from in each completion of one's own, so none of them is spared.
+        B is ``batch.rows_counted``: those included that a filter or a zero advantage spares the
+        passes, so that the others do not grow for their absence. Untrusted rows do not count, yet
+        their part is divided by the same B. With other loss types tokens stand for rows
+        (``share_of``). The KL has a mean of its own, over all own rows. A batch of which nothing
+        is left to learn moves nothing, momentum included.
 
-        ``round`` decides the learning rate. Raise NonFiniteError if a number of this node's own
-        making is not finite; one that a foreign completion caused costs that completion alone.
+        Raise NonFiniteError if a number of this node's own making is not finite; one that a
+        foreign completion caused costs that completion alone.
         """
         self.processes.broadcast("learn", self.name, batch, torch.initial_seed(), round)
         report = self._updates(batch, round * self.objective.updates_per_round, progress)
@@ -169,12 +159,8 @@ class Learner(Learning):
     def score_and_gradient(
         self, batch: Batch, progress: Progress = silent
     ) -> tuple[Scored, Gradient]:
-        """Return ``score(batch)`` and its ``gradient``, in one forward pass where that can be.
-
-        It cannot with dropout, where training mode is another policy than evaluation mode, with a
-        weight that needs the whole batch, nor for a batch with a row that makes a number
-        non-finite.
-        """
+        """Return ``score(batch)`` and its ``gradient``, in one forward pass where that can be: not
+        for a batch with a row that makes a number non-finite, nor where ``_in_two_passes``."""
         if self._in_two_passes:
             scored = self.score(batch)
         else:
@@ -348,5 +334,6 @@ class Learner(Learning):
 
     @cached_property
     def _in_two_passes(self) -> bool:
+        """True with a weight that needs all scores, or where training is another policy."""
         needs_batch = self._weight is not None and self._weight.needs_batch
         return needs_batch or has_dropout(self.policy)

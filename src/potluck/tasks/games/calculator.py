@@ -9,17 +9,13 @@ A chain is worked off from the left, and no running total leaves 0 to 999. The l
 nothing is called, has to be the result and nothing else.
 """
 
-import re
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
 
 from potluck.tasks.arithmetic import SPLIT_SIZES, Arithmetic, draw_chain, require_another
-from potluck.tasks.base import binary_rewards
 from potluck.tasks.environments.task import EnvironmentTask, PlayOptions
-from potluck.types import Completion, Problem
 
 
 class CalculatorOptions(PlayOptions, frozen=True, kw_only=True, tag_field="name", tag="calculator"):
@@ -34,7 +30,20 @@ class CalculatorOptions(PlayOptions, frozen=True, kw_only=True, tag_field="name"
 
     def make(self) -> EnvironmentTask:
         place = f"{__name__}:{Calculator.__name__}"
-        return EnvironmentTask(Chains(self), self, "environment", place, row=lambda id: {})
+        return EnvironmentTask(self.chains(), self, "environment", place, row=lambda id: {})
+
+    def chains(self) -> Arithmetic:
+        """Draw the chains, of numbers of two digits, without a calculator."""
+        sizes = self.terms, self.other_terms
+        require_another("calculator", "terms", *sizes)
+        return Arithmetic(
+            "calculator/34+57",
+            r"[1-9][0-9](?:[+-][1-9][0-9]){1,31}",
+            partial(draw_chain, digits=2),
+            *sizes,
+            train=self.train_problems,
+            right=lambda problem, text: text == problem.answer,
+        )
 
 
 class Calculator:
@@ -62,22 +71,3 @@ class Calculator:
             b: The number to subtract.
         """
         return int(a) - int(b)
-
-
-class Chains(Arithmetic):
-    """Chains of ``terms`` numbers of two digits; out of distribution: of ``other_terms``."""
-
-    form = re.compile(r"calculator/[1-9][0-9](?:[+-][1-9][0-9]){1,31}")
-    example = "calculator/34+57"
-
-    def __init__(self, options: CalculatorOptions) -> None:
-        terms, other_terms = options.terms, options.other_terms
-        require_another("calculator", "terms", terms, other_terms)
-        draw = partial(draw_chain, digits=2)
-        super().__init__(draw, terms, other_terms, train_problems=options.train_problems)
-
-    def rewards(
-        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
-    ) -> list[float]:
-        right = (p.answer == text for p, text in zip(problems, texts, strict=True))
-        return binary_rewards(right, completions)
