@@ -76,7 +76,7 @@ class EngineOptions(Options, frozen=True, kw_only=True):
 
     def bytes_needed(self, writing: Writing) -> int:
         """Count the bytes that a writing takes on the node's device, beside its state."""
-        raise NotImplementedError
+        return 0
 
     def log_probability_tolerance(self, dtype: str) -> float:
         """Tell the allowed mean difference of scores from those written in ``dtype``, nats."""
@@ -192,15 +192,14 @@ class VllmOptions(ServedOptions, frozen=True, kw_only=True, tag_field="name", ta
 
     def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
         from potluck.rollout.vllm.engine import OverlappingServerEngine, ServerEngine
-        from potluck.rollout.vllm.playing import PlayingServerEngine
+        from potluck.rollout.vllm.playing import ServerPlaying
         from potluck.rollout.vllm.weights import WeightSync
 
+        sync = WeightSync(policy, self, settings)
+        if settings.environment:
+            return ServerEngine(policy, settings, self, sync, ServerPlaying)
         kind = OverlappingServerEngine if self.overlap else ServerEngine
-        kind = PlayingServerEngine if settings.environment else kind
-        return kind(policy, settings, self, WeightSync(policy, self, settings))
-
-    def bytes_needed(self, writing: Writing) -> int:
-        return 0
+        return kind(policy, settings, self, sync)
 
     def log_probability_tolerance(self, dtype: str) -> float:
         return self.tolerance
@@ -244,6 +243,3 @@ class TextOptions(EngineOptions, frozen=True, kw_only=True):
     def coverage(self, problems: Sequence[Problem]) -> str:
         """Say in a clause which of ``problems`` it can write to; "": all. RolloutError if none."""
         return ""
-
-    def bytes_needed(self, writing: Writing) -> int:
-        return 0

@@ -17,6 +17,7 @@ from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass, replace
 from queue import Empty, Queue
 from threading import Event
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -51,6 +52,8 @@ class ServerEngine(Engine):
     options: Any
     """Options of its table, ``VllmOptions``: their module imports this one."""
     weight_sync: WeightSync
+    kind: "type[ServerWriting] | None" = None
+    """What writes; None: ``ServerWriting``."""
 
     @property
     def server_mismatch(self) -> float | None:
@@ -64,13 +67,8 @@ class ServerEngine(Engine):
         total = sum(each.count for each in server_requests)
         while wait([self.weight_sync.writing], TICK_S).not_done:
             progress(0, total)  # an evaluation, with other weights
-        return self.writing(server_requests, sampler, author).collect(progress)
-
-    def writing(
-        self, server_requests: list[ServerRequest], sampler: Sampler, author: str
-    ) -> "ServerWriting":
-        """Begin to write with the weights of now, which do not change before it is collected."""
-        return ServerWriting(self, server_requests, sampler, author, {})
+        kind = self.kind or ServerWriting
+        return kind(self, server_requests, sampler, author).collect(progress)
 
     def _requests(self, requests: Requests, sampler: Sampler) -> list[ServerRequest]:
         seed, server_requests = _seed(sampler), []
@@ -129,10 +127,10 @@ class ServerWriting:
         requests: Sequence[ServerRequest],
         sampler: Sampler,
         author: str,
-        kept: Mapping[str, Tensor],
+        kept: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> None:
-        """Begin. ``kept`` are the weights as they are now if the network's change until
-        ``collect``, else empty."""
+        """Begin to write with the weights of now. ``kept`` are these if the network's change until
+        ``collect``."""
         self._engine, self._requests, self._kept = engine, requests, kept
         self._sampler, self._author = sampler, author
         self.ends = 0, len(requests) - 1

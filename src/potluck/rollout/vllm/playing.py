@@ -8,22 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from potluck.files import derived_seed
-from potluck.rollout.base import Sampler
 from potluck.rollout.episodes import Episodes
 from potluck.rollout.server import Ears, together
 from potluck.rollout.vllm.client import Disconnected
-from potluck.rollout.vllm.engine import ServerEngine, ServerWriting
+from potluck.rollout.vllm.engine import ServerWriting
 from potluck.rollout.vllm.response import ServerRequest
 from potluck.types import Completion
-
-
-class PlayingServerEngine(ServerEngine):
-    """An engine whose completions are episodes."""
-
-    def writing(
-        self, server_requests: list[ServerRequest], sampler: Sampler, author: str
-    ) -> "ServerPlaying":
-        return ServerPlaying(self, server_requests, sampler, author, {})
 
 
 class ServerPlaying(ServerWriting):
