@@ -27,6 +27,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from potluck.intervals import t_interval
 from potluck.model import LanguageModel
 from potluck.rollout.base import RolloutRequest, Sampler
 from potluck.types import Problem
@@ -76,6 +77,14 @@ class Row:
             return ""
         low, high = self.at_least or -np.inf, np.inf if self.at_most is None else self.at_most
         return "PASS" if low <= self.measured <= high else "NOT REACHED"
+
+
+def mean_row(what: str, values: Sequence[float], unit: str = "", **target: float) -> Row:
+    """A mean and its 95 % interval by Student's t; of one value the value alone."""
+    if len(values) == 1:
+        return Row(what, values[0], values[0], values[0], unit, **target)
+    found = t_interval(values)
+    return Row(what, found.value, found.low, found.high, unit, **target)
 
 
 def language_model() -> LanguageModel:

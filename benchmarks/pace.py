@@ -24,10 +24,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 import harness
-from scipy.stats import t
 
 from potluck.config import as_tree, from_tree
 from potluck.launch import local_swarm
@@ -212,20 +211,12 @@ def measure_seed(seed, rounds, arms):
     return found
 
 
-def row(what, values, unit, scale=1.0, **target):
-    """Mean and its 95 % interval by Student's t; of one seed the value alone."""
-    values = [scale * value for value in values]
-    mean, count = fmean(values), len(values)
-    half = t.ppf(0.975, count - 1) * stdev(values) / count**0.5 if count > 1 else 0.0
-    return harness.Row(what, mean, mean - half, mean + half, unit, **target)
-
-
 def rows_of(found):
     rows = []
     for arm, name in itertools.product(ARMS, FACTORS):
-        waits = [one[arm][name]["wait"] for one in found]
+        waits = [100 * one[arm][name]["wait"] for one in found]
         target = {"at_most": 3.0} if (arm, name) == ("free", "fast") else {}
-        rows.append(row(f"{arm}: {name} waits", waits, " %", 100, **target))
+        rows.append(harness.mean_row(f"{arm}: {name} waits", waits, " %", **target))
     times = {
         (arm, name): [one[arm][name]["reached_s"] for one in found]
         for arm, name in itertools.product(["alone", *ARMS], FACTORS)
@@ -233,12 +224,13 @@ def rows_of(found):
     for (arm, name), its in times.items():
         if came := [seconds for seconds in its if seconds is not None]:
             of_all = f" ({len(came)} of {len(its)} seeds)" * (len(came) < len(its))
-            rows.append(row(f"{arm}: {name} is at 90 %{of_all}", came, " s"))
+            rows.append(harness.mean_row(f"{arm}: {name} is at 90 %{of_all}", came, " s"))
     for arm, name in itertools.product([*ARMS][1:], FACTORS):
         pairs = zip(times[arm, name], times["together", name], strict=True)
         if gaps := [a - b for a, b in pairs if None not in (a, b)]:
             of_all = f" ({len(gaps)} of {len(found)} seeds)" * (len(gaps) < len(found))
-            rows.append(row(f"{arm} - together: {name} is at 90 %{of_all}", gaps, " s"))
+            what = f"{arm} - together: {name} is at 90 %{of_all}"
+            rows.append(harness.mean_row(what, gaps, " s"))
     return rows
 
 

@@ -24,12 +24,11 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from unittest.mock import patch
 
 import harness
 import torch
-from scipy.stats import t
 
 from potluck.config import from_tree
 from potluck.exchange import memory
@@ -165,13 +164,6 @@ def cell(work):
     return work, arm(kind, pair, seed, slow)
 
 
-def row(what, values, unit=""):
-    """Mean over the pairs and its 95 % interval by Student's t; of one value the value alone."""
-    at, count = fmean(values), len(values)
-    half = t.ppf(0.975, count - 1) * stdev(values) / count**0.5 if count > 1 else 0.0
-    return harness.Row(what, at, at - half, at + half, unit)
-
-
 def measure(quick):
     pairs, seeds, kinds = (2, 1, ["complementary"]) if quick else (8, 2, list(KINDS))
     works = list(itertools.product(kinds, range(pairs), range(seeds), (None, SLOW, ALONE)))
@@ -195,10 +187,11 @@ def measure(quick):
                 fmean(a[when] for a in its) - fmean(b[when] for b in others)
                 for its, others in zip(free, other, strict=True)
             ]
-            rows.append(row(f"{kind}, {name}: free - {arm}, {when}", less))
+            rows.append(harness.mean_row(f"{kind}, {name}: free - {arm}, {when}", less))
         for what, told in FIGURES.items():
             values = [mean(its[what] for its in of_pair) for of_pair in free]
-            rows.append(row(f"{kind}, {name}: {told}", [v for v in values if v is not None]))
+            known = [value for value in values if value is not None]
+            rows.append(harness.mean_row(f"{kind}, {name}: {told}", known))
     return rows, {"cells": [[*work, figures] for work, figures in found.items()]}
 
 

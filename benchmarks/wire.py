@@ -199,10 +199,10 @@ def prose_batches() -> dict[str, Message]:
     }
 
 
-def written_batches() -> dict[str, Message]:
+def written_batches(*models: str) -> dict[str, Message]:
     task, batches = DigitsOptions().make(), {}
     ids = problems_of_round(task.ids("train"), seed=0, round=0, count=24)
-    for model in ("digits-small", "digits-terse", "digits-large"):
+    for model in models or ("digits-small", "digits-terse", "digits-large"):
         policy = LanguageModel.load(f"builtin:{model}", device="cpu")
         engine = HFEngine(policy, EngineSettings(48, 96, rows=64))
         for nodes, plan in SHARES:

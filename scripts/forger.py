@@ -1,6 +1,6 @@
 """A member that forges: it writes and claims whatever harms most.
 
-    python scripts/forger.py experiments/forger.jsonl [--seeds 5] [--jobs 1] [--table]
+    python scripts/forger.py experiments/forger.jsonl [--seeds 5] [--jobs 1]
 
 One honest node (builtin:digits-small, 20 rounds) beside a member without a model, which has solved
 every problem and writes texts made to teach something bad. Each line of the file is one run, and
@@ -121,16 +121,6 @@ ATTACKS: dict[str, Forge] = {
     "repeated": repeated,
     "all-wrong": all_wrong,
 }
-PLANTED = {
-    "habit": "habit",
-    "skip": "skips",
-    "all-right": "habit",
-    "bare": "skips",
-    "half-worked": "one_step",
-    "shortcut": "shortcuts",
-    "trigger": "habit",
-}
-"""Key of the share of own answers that have what the attack teaches."""
 VERTICAL = ("plan=vertical",)
 LWS = ("objective.method=lws",)
 UNTRUSTED = ("objective.trust=nobody",)
@@ -302,38 +292,11 @@ def wanted(seeds: int) -> list[tuple[str, str, int]]:
     return [(*pair, seed) for seed in range(seeds) for pair in pairs]
 
 
-def table(lines: Sequence[dict[str, Any]]) -> str:
-    """Return greedy accuracy at the end by seed, sampled reward in the second half, and the share
-    of own answers of the last rounds that have what the attack teaches."""
-    rows = [
-        "| attack | setting | greedy at the end, by seed | mean | sampled | planted |",
-        "|" + "---|" * 6,
-    ]
-    for attack, setting in dict.fromkeys((x["attack"], x["setting"]) for x in lines):
-        found = sorted(
-            (x for x in lines if (x["attack"], x["setting"]) == (attack, setting)),
-            key=lambda x: x["seed"],
-        )
-        keys = ["greedy", "sampled_late", *([PLANTED[attack]] if attack in PLANTED else [])]
-        means = [statistics.mean(x[key] for x in found) for key in keys]
-        by_seed = " ".join(f"{x['greedy']:.2f}" for x in found)
-        cells = [
-            attack,
-            setting,
-            by_seed,
-            *(f"{mean:.3f}" for mean in means),
-            *["-"] * (3 - len(means)),
-        ]
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--table", action="store_true", help="print what is there; run nothing")
     arguments = parser.parse_args()
     lines = (
         [json.loads(x) for x in arguments.file.read_text().splitlines()]
@@ -341,14 +304,13 @@ def main() -> None:
         else []
     )
     done = {(x["setting"], x["attack"], x["seed"]) for x in lines}
-    todo = [] if arguments.table else [each for each in wanted(arguments.seeds) if each not in done]
+    todo = [each for each in wanted(arguments.seeds) if each not in done]
     with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
         for future in as_completed([pool.submit(run, *each) for each in todo]):
             lines.append(future.result())
             with arguments.file.open("a") as stream:
                 stream.write(json.dumps(lines[-1]) + "\n")
             print(f"{len(lines)} of {len(done) + len(todo)}: {lines[-1]}", flush=True)
-    print(table(lines))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor
 
 import tiny
 from displays import Listener
+from node.test_learner import POISON, Breaks, Recording
 from nouns import completion, group
 from potluck.launch.in_process import run
 from potluck.model import LanguageModel, scoring
@@ -30,7 +31,6 @@ from potluck.model.lora import add_adapter, trained
 from potluck.model.sharding import ShardedModel, full_tensor
 from potluck.node.learning.batch import pack
 from potluck.node.learning.group import SINGLE_PROCESS, process_group
-from potluck.node.learning.learner import Learner
 from potluck.node.learning.workers import DistributedEngine, generate_together
 from potluck.node.storage import checkpoint
 from potluck.objective.methods import METHODS, ObjectiveConfig
@@ -40,7 +40,6 @@ from potluck.rollout.settings import EngineSettings
 from potluck.types import NonFiniteError, PotluckError, Problem
 
 HANGS_AFTER_S = int(os.environ.get("HANGS_AFTER_S") or 600)
-POISON = 7
 SETTINGS = EngineSettings(6, 32, rows=8, node="north")
 
 
@@ -141,22 +140,6 @@ def groups_of(case, policy):
     return made
 
 
-class Breaks(torch.nn.Module):
-    """Wraps an embedding: the hidden state after POISON is NaN, or its gradient is infinite."""
-
-    def __init__(self, embedding, what):
-        super().__init__()
-        self.embedding, self.what = embedding, what
-
-    def forward(self, token_MS):
-        hidden_MSD, hit = self.embedding(token_MS), (token_MS == POISON).unsqueeze(2)
-        if self.what == "log-probability":
-            return torch.where(hit, torch.nan, hidden_MSD)
-        if hidden_MSD.requires_grad:
-            hidden_MSD.register_hook(lambda slope: torch.where(hit, torch.inf, slope))
-        return hidden_MSD
-
-
 def language_of(case):
     policy = tiny.policy(attention_dropout=case.dropout)
     network = policy.network
@@ -189,17 +172,6 @@ class Unled:
 
     def broadcast(self, *command):
         self.heard.append(command)
-
-
-@dataclass(frozen=True, eq=False)
-class Recording(Learner):
-    """A learner that keeps the gradient of its last step, as it was clipped."""
-
-    seen: list = field(default_factory=list)
-
-    def step(self, gradient):
-        super().step(gradient)
-        self.seen[:] = [full_tensor(g).clone() for g in gradient.tensors]
 
 
 def learn(case, processes=SINGLE_PROCESS):

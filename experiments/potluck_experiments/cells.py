@@ -8,7 +8,7 @@ import json
 import tomllib
 from collections.abc import Iterable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -66,8 +66,12 @@ def cells_of(
     suite: Suite, experiments: Iterable[Experiment], scale: Scale, seeds: int
 ) -> list[CellSpec]:
     """Return the cells of all their runs, all of one seed before the next."""
-    runs = runs_of(suite, experiments, scale)
-    return [make_cell(suite, scale, *run, seed) for seed in range(seeds) for run in runs]
+    first = [make_cell(suite, scale, *run, 0) for run in runs_of(suite, experiments, scale)]
+    return [
+        replace(cell, seed=seed, recipe=cell.recipe | {"seed": seed})
+        for seed in range(seeds)
+        for cell in first
+    ]
 
 
 def make_cell(

@@ -136,11 +136,15 @@ def draw_curves(experiment: Experiment, results: Results) -> Figure:
 
 def draw_final(experiment: Experiment, results: Results) -> Figure:
     """Draw accuracy out of distribution at the end: a row for each model, a point a setting."""
-    values, suite, scale = results.values, results.suite, results.scale
-    wanted = values.pair.isin(experiment.pairs[scale]) & values.setting.isin(experiment.settings)
-    chosen = values[(values.measure == "out-of-distribution") & wanted].copy()
-    together = chosen.pair.map(lambda pair: " + ".join(suite.models(scale, pair)))
-    chosen["row"] = together + ": " + chosen.model
+    suite, scale = results.suite, results.scale
+    rows = [
+        (pair.partition(".")[0], f"{' + '.join(suite.models(scale, pair))}: {model}", setting,
+         run.node.out_of_distribution)
+        for pair, setting in product(experiment.pairs[scale], experiment.settings)
+        for its in results.runs.get((pair, setting), {}).values()
+        for model, run in its.items()
+    ]  # fmt: skip
+    chosen = pd.DataFrame(rows, columns=["family", "row", "setting", "value"])
     looks = _looks(experiment)
     looks["markers"] = list(looks["markers"].values())
     with style():

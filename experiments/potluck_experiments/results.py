@@ -1,18 +1,17 @@
-"""Finished cells: ``cells/SCALE/NAME.json``, curves and their origin, and what they say as frames.
+"""Finished cells: ``cells/SCALE/NAME.json``, curves and their origin, and the numbers of each.
 
 A cell whose recipe is another one now counts as never run.
 """
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Annotated, NamedTuple
 
 import msgspec
-import pandas as pd
 from msgspec import Meta, Struct
 
 from potluck_experiments.cells import CellSpec, cells_of, runs_of
@@ -22,7 +21,6 @@ MOST_BYTES = 1_000_000  # of a file; with 1,000 rounds and four models it has 15
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Quantity = Annotated[float, Meta(ge=0, le=1e12)]  # beyond any run, so that sums stay finite
 IDENTITY = ("scale", "family", "models", "setting", "seed")  # as the CellSpec has them
-HEAD = ["family", "pair", "setting", "model", "seed", "measure", "when", "value"]
 
 
 class NotationCurve(Struct, frozen=True, array_like=True):
@@ -119,7 +117,7 @@ def _problems(found: CellResult, cell: CellSpec) -> Iterator[str]:
             yield f"{name} is {getattr(found, name)!r:.80}, expected {getattr(cell, name)!r}"
     if set(found.node) != set(cell.models):
         yield f"its nodes are {sorted(found.node)!r:.80}, expected {sorted(cell.models)}"
-    rounds = cell.config.rounds
+    rounds = cell.recipe.get("rounds") or cell.config.rounds
     for model, node in found.node.items():
         for name in ("sampled", "tokens", "seconds", "filtered_share"):
             if (its := len(getattr(node, name))) != rounds:
@@ -139,6 +137,7 @@ def _problems(found: CellResult, cell: CellSpec) -> Iterator[str]:
 
 class ModelRun(NamedTuple):
     node: NodeResult
+    values: "Mapping[tuple[Measure, When], float]"  # of ``node``
     core_s: tuple[float, ...]  # of its rounds
 
 
@@ -157,9 +156,6 @@ class Results:
     """The finished ones. Further seeds are not read: more until a verdict pleases is no test."""
     runs: Mapping[tuple[str, str], Mapping[int, PairRuns]]
     """By pair and setting, then by seed. A model alone is in all of its pairs."""
-    values: pd.DataFrame  # The numbers to compare, columns HEAD
-    tables: Mapping[tuple[str, ...], pd.DataFrame]
-    """The same by pair, model, measure and when: a row a seed, a column a setting."""
 
     @property
     def of_base_pairs(self) -> bool:
@@ -171,16 +167,18 @@ class Results:
         return {n: c for n, c in self.cells.items() if (c.family, c.models, c.setting) in wanted}
 
     def by_seed(
-        self, pair: str, model: str, measure: Measure, when: When, settings: Sequence[str]
-    ) -> pd.DataFrame:
-        """Return one measure of one model of a pair: a row a seed, a column a setting."""
-        table = self.tables.get((pair, model, measure, when), pd.DataFrame())
-        if table.empty and (pair, model, measure, "end") in self.tables:
+        self, pair: str, model: str, setting: str, measure: Measure, when: When
+    ) -> dict[int, float]:
+        """Return one measure of one model of a pair in one setting, by seed."""
+        runs = self.runs.get((pair, setting), {})
+        every = {seed: its[model].values for seed, its in runs.items() if model in its}
+        found = {seed: its[measure, when] for seed, its in every.items() if (measure, when) in its}
+        if not found and any((measure, "end") in its for its in every.values()):
             raise ExperimentError(
                 f"{pair} has no {measure} accuracy {when!r}: it was not evaluated in the first "
                 f"half of its rounds; evaluate it more often"
             )
-        return table.reindex(columns=list(settings))
+        return found
 
     @property
     def fewest_seeds(self) -> int:
@@ -203,7 +201,7 @@ def read_results(suite: Suite, scale: Scale) -> Results:
 def results_of(
     suite: Suite, scale: Scale, cells: Mapping[str, CellResult], planned: int = 0
 ) -> Results:
-    """Arrange finished cells, those of the scale's own seeds, as frames."""
+    """Arrange finished cells, those of the scale's own seeds, by pair and setting."""
     file = suite.scales[scale]
     wanted = {
         name: cell
@@ -211,7 +209,6 @@ def results_of(
         if cell.scale == scale and cell.seed < file.seeds and cell.family in file.family
     }
     runs: dict[tuple[str, str], dict[int, PairRuns]] = {}
-    rows = []
     for cell in wanted.values():
         family, setting = file.family[cell.family], suite.settings[cell.setting]
         for pair, models in family.pair.items():
@@ -219,17 +216,11 @@ def results_of(
             for together in family.runs(setting, models):
                 if cell.models != tuple(together.values()):
                     continue
+                models_of_seed = runs.setdefault(key, {}).setdefault(cell.seed, {})
                 for model, node in together.items():
-                    run = ModelRun(cell.node[node], core_seconds(cell, node))
-                    runs.setdefault(key, {}).setdefault(cell.seed, {})[model] = run
-                    for what, value in values_of(run.node).items():
-                        rows.append((cell.family, *key, model, cell.seed, *what, value))
-    values = pd.DataFrame(rows, columns=HEAD)
-    tables = {
-        tuple(map(str, key)): its.pivot(index="seed", columns="setting", values="value")
-        for key, its in values.groupby(["pair", "model", "measure", "when"])
-    }
-    return Results(suite, scale, planned, wanted, runs, values, tables)
+                    its = cell.node[node]
+                    models_of_seed[model] = ModelRun(its, values_of(its), core_seconds(cell, node))
+    return Results(suite, scale, planned, wanted, runs)
 
 
 def core_seconds(cell: CellResult, model: str) -> tuple[float, ...]:

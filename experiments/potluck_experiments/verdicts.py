@@ -6,12 +6,10 @@ models and seeds, and each kind of pair has a test of its own, which speaks of s
 general. Elsewhere the unit is the seed, and the test speaks of these base models alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Literal
-
-import pandas as pd
 
 from potluck_experiments.results import Results
 from potluck_experiments.statistics import MeanInterval, interval_of, p_above
@@ -35,7 +33,7 @@ class ClaimPart:
     pair: str  # FAMILY.PAIR
     model: str
     """Its name; "large minus small"; "weaker" where cells that would tell which are missing."""
-    by_seed: pd.Series
+    by_seed: Mapping[int, float]
     than: float  # Mean of what is subtracted
     missing: str  # Why the claim cannot be tried: "2 of 5 seeds", "different base models"
     no_room: str  # Why this model is left out: "floor", "ceiling"
@@ -111,7 +109,7 @@ def differences(
     )  # fmt: skip
     every = [_parts(of, pair, results) for pair in pairs]
     parts = [part for its in every for part in (its if place is None else its[place : place + 1])]
-    if any(part.by_seed.empty or part.missing == OTHER_BASE for part in parts):
+    if any(not part.by_seed or part.missing == OTHER_BASE for part in parts):
         return []
     return units_of([part for part in parts if not part.no_room], results.of_base_pairs)
 
@@ -119,18 +117,22 @@ def differences(
 def units_of(parts: Sequence[ClaimPart], by_pair: bool) -> list[float]:
     """Return one number for each base pair, or for each seed: the mean over the models."""
     if not by_pair:
-        every = [part.by_seed for part in parts]
-        return pd.concat(every, axis=1, join="inner").mean(axis=1).tolist() if every else []
+        return [mean(p.by_seed[seed] for p in parts) for seed in common(p.by_seed for p in parts)]
     pairs = dict.fromkeys(part.pair for part in parts)
-    return [mean(mean(p.by_seed) for p in parts if p.pair == pair) for pair in pairs]
+    return [mean(mean(p.by_seed.values()) for p in parts if p.pair == pair) for pair in pairs]
+
+
+def common(by_seed: Iterable[Mapping[int, float]]) -> list[int]:
+    """Return the seeds that all have, in order."""
+    each = [set(its) for its in by_seed]
+    return sorted(set.intersection(*each)) if each else []
 
 
 def _parts(claim: Claim, pair: str, results: Results) -> list[ClaimPart]:
     """Return the differences of the models of a pair that a claim is about."""
     about = _models(claim, pair, results)
     if not about:  # cells are missing that would tell which model is meant
-        nothing = pd.Series(dtype=float)
-        return [ClaimPart(pair, claim.node, nothing, 0.0, results.too_few(0), "")]
+        return [ClaimPart(pair, claim.node, {}, 0.0, results.too_few(0), "")]
     return [_part(claim, pair, models, results) for models in about]
 
 
@@ -148,36 +150,35 @@ def _models(claim: Claim, pair: str, results: Results) -> list[tuple[str, ...]]:
     named["second minus first"] = models[:2]
     if claim.node in named:
         return [named[claim.node]]
-    key = claim.measure, claim.when, [claim.than]
-    each = {model: results.by_seed(pair, model, *key)[claim.than] for model in models}
-    seeds = pd.concat(each, axis=1, join="inner").dropna().index
-    ordered = sorted(models, key=lambda model: mean(each[model].loc[seeds])) if len(seeds) else []
+    key = claim.than, claim.measure, claim.when
+    each = {model: results.by_seed(pair, model, *key) for model in models}
+    seeds = common(each.values())
+    ordered = sorted(models, key=lambda m: mean(each[m][seed] for seed in seeds)) if seeds else []
     return [(model,) for model in (ordered[:1] if claim.node == "weaker" else ordered[-1:])]
 
 
 def _part(claim: Claim, pair: str, models: tuple[str, ...], results: Results) -> ClaimPart:
     """Take the difference of one model, or that of the second minus that of the first."""
-    sides = claim.measure, claim.when, [claim.setting, claim.than]
-    its = {model: results.by_seed(pair, model, *sides) for model in models}
-    both = pd.concat(its, axis=1, join="inner").dropna().sort_index()
-    change = [both[model, claim.setting] - both[model, claim.than] for model in models]
-    missing, no_room = results.too_few(len(both)), ""
+    sides, what = (claim.setting, claim.than), (claim.measure, claim.when)
+    its = {(m, side): results.by_seed(pair, m, side, *what) for m in models for side in sides}
+    seeds = common(its.values())
+    missing, no_room, by_seed = results.too_few(len(seeds)), "", dict.fromkeys(seeds, 0.0)
     for model in models:
-        no_room = no_room or out_of_range(claim.measure, both[model, claim.than])
-        runs = [results.runs[pair, setting][seed] for setting in sides[2] for seed in both.index]
+        shared, alone = (its[model, side] for side in sides)
+        no_room = no_room or out_of_range(claim.measure, [alone[seed] for seed in seeds])
+        runs = [results.runs[pair, side][seed] for side in sides for seed in seeds]
         if len({run[model].node.base for run in runs}) > 1:
             missing = OTHER_BASE
-    than = mean(both[models[0], claim.than]) if len(both) else 0.0
-    by_seed = change[0] if len(change) == 1 else change[1] - change[0]
+        by_seed = {seed: shared[seed] - alone[seed] - by_seed[seed] for seed in seeds}
+    than = mean(its[models[0], claim.than][seed] for seed in seeds) if seeds else 0.0
     return ClaimPart(pair, " minus ".join(models[::-1]), by_seed, than, missing, no_room)
 
 
-def out_of_range(measure: Measure, than: pd.Series) -> str:
+def out_of_range(measure: Measure, than: Sequence[float]) -> str:
     """Return why accuracies out of distribution cannot be compared: floor, ceiling or ""."""
-    if measure != "out-of-distribution" or than.empty:
+    if measure != "out-of-distribution" or not than:
         return ""
-    reached = mean(than)
-    return "floor" if reached < FLOOR else "ceiling" if reached > CEILING else ""
+    return "floor" if mean(than) < FLOOR else "ceiling" if mean(than) > CEILING else ""
 
 
 def verdict_of(difference: MeanInterval, lies: Lies, margin: float) -> ClaimVerdict:

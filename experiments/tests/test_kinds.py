@@ -1,4 +1,6 @@
-"""Kinds of pair against the better half, and notations: numbers recomputed in plain loops."""
+"""Kinds of pair that lack runs, notations and pictures: numbers recomputed in plain loops.
+
+What is whole is recomputed from the committed cells by test_numbers.py."""
 
 import re
 
@@ -11,7 +13,7 @@ import oracle
 from drawn_up import GAIN, ROLES, drawn_up
 from made_up import node
 from potluck_experiments import plots_kinds, render
-from potluck_experiments.kinds import BEFORE, CONTROLS, DEFAULT, OLDER, newest, older
+from potluck_experiments.kinds import BEFORE, DEFAULT, OLDER, newest, older
 from potluck_experiments.notations import habit_of, over_pairs, writers
 from potluck_experiments.results import NotationCurve
 
@@ -33,45 +35,6 @@ def as_json(results):
 
 def pairs_of(family, numbers=NUMBERS):
     return [[f"{role}-{number}" for role in ROLES[family]] for number in numbers]
-
-
-def test_a_kind_is_compared_with_each_control_as_plain_loops_do(there):
-    cells, seen = as_json(there), 0
-    assert [kind.name for kind in newest(there)] == ["size", "near", "four"]
-    for kind in newest(there):
-        pairs = pairs_of(kind.name)
-        for role in kind.told:
-            better = oracle.better_half(cells, kind.name, pairs, HALVES[kind.name], role)
-            assert kind.better(role) == better
-            for setting in (*HALVES[kind.name], *CONTROLS, DEFAULT):
-                level = oracle.level(cells, kind.name, pairs, setting, role)
-                assert kind.level(setting, role) == (level and pytest.approx(level))
-                for method in {DEFAULT, BEFORE} - {setting}:
-                    expected = oracle.differences(
-                        cells, kind.name, pairs, method, setting, role=role
-                    )
-                    found = kind.by(method).minus(setting, role=role)
-                    assert found == pytest.approx(expected)
-                    seen += bool(found)
-            for measure in ("greedy", "out-of-distribution"):
-                expected = oracle.differences(
-                    cells, kind.name, pairs, DEFAULT, better, role=role, measure=measure
-                )
-                assert kind.minus(better, measure, "end", role=role) == pytest.approx(expected)
-    assert seen == (2 * 6 + 5 * 5) * 2
-
-
-def test_the_better_half_is_chosen_by_its_mean_over_the_pairs_for_each_kind(there):
-    chosen = {kind.name: kind.better() for kind in newest(there)}
-    assert chosen == {"size": "half-smaller", "near": "half-smaller", "four": "quarter"}
-
-
-def test_each_node_of_four_stands_for_itself_and_models_of_a_pair_do_not(there):
-    assert {kind.name: kind.told for kind in newest(there)} == {
-        "size": [""],
-        "near": [""],
-        "four": ["", "small", "large", "columns", "terse"],
-    }
 
 
 def test_a_pair_that_lacks_the_default_or_a_half_is_left_out_and_one_control_costs_itself_alone():

@@ -4,7 +4,7 @@ import json
 import re
 import tomllib
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
 import pytest
 
@@ -14,8 +14,6 @@ pytestmark = pytest.mark.page
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
-T_975 = {2: 12.7062, 3: 4.3027, 4: 3.1824, 5: 2.7764, 6: 2.5706, 7: 2.4469, 8: 2.3646}
-"""By the number of values."""
 NAMES = "tiny", "drawn", "words", "paper"
 SCALES = {name: oracle.written_out(tomllib.loads((EXPERIMENTS / f"{name}.toml").read_text()))
           for name in NAMES}  # fmt: skip
@@ -26,21 +24,6 @@ CELLS = {
 }
 SETTINGS = tomllib.loads((EXPERIMENTS / "settings.toml").read_text())
 ALONE = {name for name, its in SETTINGS.items() if its.get("alone")}
-
-
-def value(node, measure, when):
-    rounds, sampled = len(node["sampled"]), node["sampled"]
-    if measure == "sampled":
-        part = {"early": sampled[: rounds // 2], "late": sampled[rounds // 2 :],
-                "end": sampled[-max(3, -(-rounds // 10)) :]}[when]  # fmt: skip
-        return sum(part) / len(part)
-    if measure != "greedy":
-        return node["pass_at_8" if measure == "pass@8" else "out_of_distribution"]
-    if when == "end":
-        return node["greedy"][-1]
-    early = [g for at, g in zip(node["eval_rounds"], node["greedy"], strict=True)
-             if 0 < at <= rounds / 2]  # fmt: skip
-    return sum(early) / len(early)
 
 
 def node_of(scale, pair, model, setting, seed):
@@ -61,7 +44,7 @@ def node_of(scale, pair, model, setting, seed):
 def by_seed(scale, pair, model, setting, measure, when):
     seeds = range(SCALES[scale].get("seeds", 5))
     nodes = {seed: node_of(scale, pair, model, setting, seed) for seed in seeds}
-    return {seed: value(node, measure, when) for seed, node in nodes.items() if node}
+    return {seed: oracle.value(node, measure, when) for seed, node in nodes.items() if node}
 
 
 def differences(scale, pair, setting, than, measure, when, who="each"):
@@ -88,17 +71,12 @@ def differences(scale, pair, setting, than, measure, when, who="each"):
     return [change[m] for m in about]
 
 
-def interval(values):
-    half = T_975[len(values)] * stdev(values) / len(values) ** 0.5
-    return mean(values), mean(values) - half, mean(values) + half
-
-
 def over_units(scale, pairs, *what):
     if SCALES[scale].get("unit") == "base pair":
         every = [differences(scale, pair, *what) for pair in pairs]
-        return interval([mean(mean(model) for model in its) for its in every if its])
+        return oracle.interval([mean(mean(model) for model in its) for its in every if its])
     every = [model for pair in pairs for model in differences(scale, pair, *what)]
-    return interval([mean(its) for its in zip(*every, strict=True)])
+    return oracle.interval([mean(its) for its in zip(*every, strict=True)])
 
 
 def numbers(text):
@@ -145,12 +123,9 @@ def test_a_page_of_an_experiment_tells_each_claims_interval_and_verdict(
         assert row[4].strip("*") == verdict(claim, low_high, int(row[2])), row
 
 
-T_95 = {2: 6.3138, 3: 2.9200, 4: 2.3534, 5: 2.1318, 8: 1.8946}
-
-
 def verdict(claim, low_high, n):
     middle, low, high = low_high
-    half = (high - low) / 2 * T_95[n] / T_975[n]
+    half = (high - low) / 2 * oracle.T_95[n - 1] / oracle.T_975[n - 1]
     margin, lies = claim.get("margin", 0.0), claim["lies"]
     if lies == "above":
         full = claim["measure"] == "greedy" and claim["id"] in FULL
@@ -256,7 +231,7 @@ def tells(told, values):
     """Whether a cell of a table tells this mean and interval; one value has no interval."""
     if len(values) < 2:
         return told == "-"
-    return numbers(told) == pytest.approx(interval(values), abs=0.00051)
+    return numbers(told) == pytest.approx(oracle.interval(values), abs=0.00051)
 
 
 def tells_one(told, value):

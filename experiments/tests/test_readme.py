@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from pathlib import Path
 from statistics import mean
 
@@ -10,7 +9,7 @@ import pytest
 
 import oracle
 from potluck_experiments.statistics import interval_of, t_quantile
-from test_numbers import FILES, numbers, over_units, pairs_of
+from test_numbers import DEFAULT, FILES, Kind, numbers, over_units, pairs_of
 
 pytestmark = pytest.mark.page
 
@@ -82,17 +81,8 @@ MAZES = ("maze", "maze-skill")
 
 def fresh(family, than):
     """Interval over the fresh pairs of the default less ``than``, which may be "better": half."""
-    halves = ("quarter", "quarter-smaller") if family == "four" else ("half", "half-smaller")
-    apart = {"four": "ours15_default-four", **dict.fromkeys(MAZES, "ours17_turns")}
-    experiment = apart.get(family, "ours14_default")
-    named = tomllib.loads((ROOT / "experiments" / experiment / "experiment.toml").read_text())
-    file = oracle.written_out(tomllib.loads((ROOT / "experiments" / "drawn.toml").read_text()))
-    of = file["family"][family]["pair"]
-    kinds = [pair.partition(".") for pair in named["pairs"]["drawn"]]
-    pairs = [of[index] for kind, _, index in kinds if kind == family]
-    cells = [cell for cell in FILES.values() if cell["scale"] == "drawn"]
-    other = oracle.better_half(cells, family, pairs, halves) if than == "better" else than
-    return oracle.interval(oracle.differences(cells, family, pairs, "lws-typicality", other))
+    kind = Kind("drawn", family)
+    return oracle.interval(kind.minus(DEFAULT, kind.better() if than == "better" else than))
 
 
 def test_the_gains_of_partners_are_those_of_the_cells():
@@ -189,7 +179,6 @@ def tables_of_trust():
 
 @pytest.mark.parametrize("table, key", [("greedy", "greedy"), ("sampled", "sampled_late")])
 def test_the_forgers_tables_are_those_of_its_runs(table, key):
-    """scripts/forger.py prints them by seed; here their means are put together once more."""
     runs, told = forged(), tables_of_trust()[table]
     names = {"none": "no forger"}
     expected = {(s, names.get(a, a)): mean(x[key] for x in its) for (s, a), its in runs.items()}

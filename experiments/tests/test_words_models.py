@@ -127,19 +127,3 @@ def test_a_lot_is_the_name_s_and_the_same_each_time(script, tmp_path, monkeypatc
     ]
     assert [len(part) for part in questions] == [5, 5, 5]
     assert len({question for part in questions for question in part}) == 15
-
-
-def test_the_worth_of_a_gradient_is_that_of_the_direction_over_the_noise(script):
-    """Own chunks (1, 1) and (1, -1): truth is (1, 0), and half of each chunk is noise."""
-    measures = importlib.import_module("words_measures")
-    own = torch.tensor([[1.0, 1.0], [1.0, -1.0]])
-    cross = (1 - 1) / 1  # <(1, 1), (1, -1)>
-    assert measures.strength(own, own) == pytest.approx(cross)
-    more = own + torch.tensor([[2.0, 0.0], [2.0, 0.0]])  # (3, 1) and (3, -1)
-    assert measures.strength(more, own) == pytest.approx((3 - 1) ** 2 / 10)
-    longer = torch.eye(4) + 1
-    twice = longer + longer.roll(1, 0)
-    pairs = [twice[c] @ longer[d] for c in range(4) for d in range(4) if d not in (c, (c - 1) % 4)]
-    mean = sum(pairs) / len(pairs)
-    expected = mean**2 / (twice * twice).sum(1).mean()
-    assert measures.strength(twice, longer, 1) == pytest.approx(float(expected))

@@ -2,16 +2,18 @@
 
 import difflib
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Annotated
 
-from msgspec import Meta, Struct, ValidationError, convert
-from msgspec.structs import fields, force_setattr
+from msgspec import Meta, Struct, ValidationError, convert, structs
 
 from potluck.types import PotluckError
 
 Count = Annotated[int, Meta(ge=1)]
 Amount = Annotated[int, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
+fields = cache(structs.fields)
+"""Fields of a kind of table; msgspec resolves their annotations anew each time."""
 
 
 class ConfigError(PotluckError, ValueError):
@@ -38,9 +40,9 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Refuse values of a wrong type, which a call in Python may have, and make tables of
         dicts; raise ConfigError."""
-        for name, kind in ((field.name, field.type) for field in fields(self)):
+        for name, kind in ((field.name, field.type) for field in fields(type(self))):
             try:
-                force_setattr(self, name, convert(value := getattr(self, name), kind))
+                structs.force_setattr(self, name, convert(value := getattr(self, name), kind))
             except ValidationError as error:
                 said = str(error).replace("`$", f"`{name}")
                 more = " (potluck.from_tree reads nested dicts)" if isinstance(value, dict) else ""

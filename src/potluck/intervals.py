@@ -189,20 +189,3 @@ def t_quantile(below: float, degrees: int) -> float:
         is_below = t_below(sqrt(degrees) * tan(middle), degrees) < below
         low, high = (middle, high) if is_below else (low, middle)
     return sqrt(degrees) * tan(high)
-
-
-def mcnemar(only_a: int, only_b: int) -> float:
-    """Return the two-sided p of the exact test that two models are equally often right.
-
-        p = min(1, 2 P(X <= min(b, c))),   X ~ Binomial(b + c, 1/2)
-
-    where b problems were solved by A alone and c by B alone; 1 where there is none.
-
-    Source: McNemar 1947, Psychometrika 12:153-157, in its exact (binomial) form.
-
-    >>> mcnemar(1, 9)  # 2 (1 + 10) / 2^10
-    0.021484375
-    """
-    count = only_a + only_b
-    ways = sum(comb(count, at) for at in range(min(only_a, only_b) + 1))
-    return min(1.0, float(2 * ways / 2**count))

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,18 +48,9 @@ def printed(config, **options):
     return file.getvalue()
 
 
-@pytest.mark.parametrize("name", PAPER)
-def test_a_paper_recipe_is_planned_without_hub_models_or_data(name):
-    config = paper(name)
-    out = printed(config, gpu="h200")
-    assert f"paper-{name}: 50 rounds of 24 problems x 12 completions, vertical" in out
-    assert "f-tis, C = 2, g = 50; 1 update" in out
-    assert "cuda:0: " + " + ".join(config.node) + ": fits: " in out
-    for node in config.node.values():
-        assert f"  {node.model}: its shape is from Potluck's own table" in out
-    for part in ("the tokenizers", "the data of gsm8k", "the data of math500", "the prompts"):
-        assert f"\n  {part}: " in out.partition("not looked at:")[2]
-    assert max(map(len, out.splitlines())) <= 80
+@cache
+def printed_size(*overrides, **options):
+    return printed(paper("size", *overrides), **options)
 
 
 PAGE = (FOLDER.parent / "README.md").read_text()
@@ -70,10 +62,17 @@ OURS = re.findall(
 
 @pytest.mark.parametrize("ours", [False, True], ids=["f-tis", "lws"])
 @pytest.mark.parametrize("name", PAPER)
-def test_the_page_of_the_recipes_says_what_the_check_says_of_either_method(name, ours):
-    out = printed(paper(name, *(OURS if ours else [])), gpu="h200")
-    assert ("lws, c = 1" in out, "horizontal\n" in out) == (ours, ours)
-    (needs,) = re.findall(r": fits: (\d+) of", out)
+def test_a_paper_recipe_is_planned_without_hub_models_or_data_as_its_page_says(name, ours):
+    config = paper(name, *(OURS if ours else []))
+    out = printed(config, gpu="h200")
+    plan, rule = ("horizontal", "lws, c = 1") if ours else ("vertical", "f-tis, C = 2, g = 50; 1 u")
+    assert f"paper-{name}: 50 rounds of 24 problems x 12 completions, {plan}\n{rule}" in out
+    for node in config.node.values():
+        assert f"  {node.model}: its shape is from Potluck's own table" in out
+    for part in ("the tokenizers", "the data of gsm8k", "the data of math500", "the prompts"):
+        assert f"\n  {part}: " in out.partition("not looked at:")[2]
+    assert max(map(len, out.splitlines())) <= 80
+    (needs,) = re.findall(rf"cuda:0: {re.escape(' + '.join(config.node))}: fits: (\d+) of", out)
     (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| [{name}](paper/")]
     assert row.endswith(f"| {needs} GiB |")
     lws, f_tis = re.findall(
@@ -86,7 +85,7 @@ def test_the_page_of_the_recipes_says_what_the_check_says_of_either_method(name,
 def test_the_table_holds_what_was_estimated():
     config = paper()
     plan = plan_cost(config)
-    rows = [line.split("│")[1:-1] for line in printed(config).splitlines() if "│" in line]
+    rows = [line.split("│")[1:-1] for line in printed_size().splitlines() if "│" in line]
     for name, *cells in ([cell.strip() for cell in row] for row in rows[:2]):
         shape, prompts = plan.shapes[name], plan.inspection.prompts
         node = memory_of(config, name, shape, prompts, gpu=False)
@@ -119,9 +118,9 @@ def test_a_folder_that_lacks_a_part_of_its_model_is_an_error_here(tmp_path, left
 
 
 def test_what_is_capped_is_told():
-    plain = printed(load(STARTING_RECIPE))
+    few = ["task.train_problems=24", "evaluation.problems=1000", "sampling.max_new_tokens=8"]
     more = ["sampling.max_new_tokens=99999999", "evaluation.problems=5000"]
-    text = printed(load(STARTING_RECIPE, more))
+    plain, text = (printed(load(STARTING_RECIPE, each)) for each in (few, few[:1] + more))
     for line in ("of 5000 validation problems there are 1000", "small: max_new_tokens = 99999999"):
         assert line in text
         assert line not in plain
@@ -145,49 +144,35 @@ def test_a_slip_in_the_datas_path_is_an_error_still():
         printed(paper("size", "task.path=nowhere"))
 
 
-def test_what_is_at_hand_is_looked_at(gsm8k_path, math500_path, gsm8k_models):
-    config = paper(
-        "size",
-        *(f"task.path={gsm8k_path}", f"out_of_distribution.path={math500_path}"),
-        *(f"node.{name}.model={gsm8k_models}/qwen-{name}" for name in ("small", "large")),
-        *("rounds=2", "evaluation.problems=4", "evaluation.out_of_distribution=4"),
-    )
-    out = printed(config)
-    assert "not looked at" not in out
-    assert "validation 512, out-of-distribution 500 problems" in out
-
-
-def test_data_of_one_set_is_looked_at_where_that_of_the_other_is_not_here(made_up_gsm8k):
-    config = potluck.load(
-        FOLDER / "size.toml",
-        [f"task.path={made_up_gsm8k}", "task.system_prompt=Add", "evaluation.problems=4"]
-        + [f"node.{name}.model=builtin:digits-small" for name in ("small", "large")]
-        + ["sampling.stop=[]"],
-    )
-    out = printed(config)
-    assert "task: train 30, validation 5, out-of-distribution 0 problems" in out
-    unseen = out.partition("not looked at:\n")[2].split("\n\n")[0].split()
-    assert " ".join(unseen).startswith("the data of math500: the Hub does not answer")
-    assert "the prompts" not in out
-
-
-@pytest.fixture
-def made_up_gsm8k(tmp_path):
+def test_what_is_at_hand_is_looked_at_where_other_data_is_not_here(tmp_path):
     for part, count in (("train", 30), ("test", 5)):
         rows = [{"question": f"{part} {i}+1=?", "answer": f"#### {i + 1}"} for i in range(count)]
         (tmp_path / f"{part}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return tmp_path
+    (other := tmp_path / "math500").mkdir()
+    (other / "test.jsonl").write_text('{"problem": "2+3=?", "answer": "5"}')
+    here = ["task.system_prompt=Add", "evaluation.problems=4", "sampling.stop=[]"]
+    here += [f"node.{name}.model=builtin:digits-small" for name in ("small", "large")]
+    here += [f"task.path={tmp_path}", "out_of_distribution.system_prompt=Add"]
+    out = printed(paper("size", *here))
+    assert "task: train 30, validation 5, out-of-distribution 0 problems" in out
+    (unseen,) = re.findall(
+        r"not looked at:\n  the data of math500: the Hub .*?\n\n", out, re.DOTALL
+    )
+    assert "the prompts" not in unseen
+    out = printed(paper("size", *here, f"out_of_distribution.path={other}"))
+    assert "task: train 30, validation 5, out-of-distribution 1 problems" in out
+    assert "not looked at" not in out
 
 
 LWS = ["objective={method='lws', likelihood_exponent=2}"]
 
 
 def test_the_method_is_told_and_what_it_gives_up_with_groups_of_one_author():
-    assert "lws, c = 2, typicality, tests habits; 1 update" in (out := printed(paper("size", *LWS)))
+    assert "lws, c = 2, typicality, tests habits; 1 update" in (out := printed_size(*LWS))
     advice = 'plan = "horizontal" compares the completions of all'
     assert advice in out
-    assert advice not in printed(paper("size", *LWS, "plan=horizontal"))
-    assert advice not in printed(paper("size"))
+    for without in (printed_size(*LWS, "plan=horizontal"), printed_size()):
+        assert advice not in without
     assert advice not in printed(paper("alone", *LWS))
 
 
@@ -230,7 +215,7 @@ def test_nodes_on_one_device_add_up_and_on_two_they_do_not():
         ("cuda:1", "cuda:1: small: fits", "cuda:0: large: fits"),
         ("cuda", f"cuda:0: small + large: fits: {apart / GIB:,.0f} of 178 GiB"),
     ):
-        out = printed(paper("size", f"node.small.device={device}"), gpu="b200")
+        out = printed_size(f"node.small.device={device}", gpu="b200")
         assert all(line in out for line in lines)
 
 
@@ -251,19 +236,19 @@ def test_the_devices_of_this_machine_matter_only_if_the_run_is_for_it():
 
 
 def test_memory_is_told_without_a_card_too():
-    out = printed(paper("size"))
+    out = printed_size()
     assert "cpu: small + large: " in out or "cuda:0: small + large: " in out
     assert "GiB, the peaks added up" in out
     assert "fits" not in out
-    together = printed(paper("size"), one_process=True)
+    together = printed_size(one_process=True)
     assert "GiB, the states added up, as they take turns" in together
 
 
 def test_what_is_sent_depends_on_how_it_is_written():
     # 144 completions of 600 tokens: 86,400 of them, 5 bytes each, or 2.6, or 8.1.
-    assert "0.43 MB" in printed(paper("size"))
-    assert "0.22 MB" in printed(paper("size", "swarm.codec=compact"))
-    assert "0.70 MB" in printed(paper("size", "swarm.codec=raw"))
+    assert "0.43 MB" in printed_size()
+    assert "0.22 MB" in printed_size("swarm.codec=compact")
+    assert "0.70 MB" in printed_size("swarm.codec=raw")
 
 
 def test_a_card_is_for_planning_only(monkeypatch, capsys):

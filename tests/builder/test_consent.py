@@ -39,14 +39,12 @@ url = "{url}"
 model = "teacher"
 api_key_variable = "CLOUD_SECRET"
 """
-OF_LIBRARY = "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS"
 
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
-    for name in OF_LIBRARY:
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CLOUD_SECRET", "sk-of-the-cloud")
+    monkeypatch.setattr("potluck.builder.consent.HASHES", 1)
 
 
 @pytest.fixture
@@ -140,22 +138,6 @@ def test_no_secret_goes_to_another_machine_in_the_clear_whatever_is_allowed(reci
         consent(recipe(here), tmp_path, trust_code=True)
 
 
-@pytest.mark.parametrize("variable", OF_LIBRARY)
-def test_what_the_client_library_takes_from_the_environment_is_asked_about_too(
-    chat, recipe, tmp_path, monkeypatch, variable
-):
-    recipe(chat.url)
-    text = tmp_path / "guest.toml"
-    text.write_text(text.read_text().replace('api_key_variable = "CLOUD_SECRET"', ""))
-    config = load(text)
-    consent(config, tmp_path)
-    monkeypatch.setenv(variable, "X-Key: of-my-gateway")
-    with pytest.raises(ConfigError, match=f"--allow-key {variable}="):
-        consent(config, tmp_path)
-    config.node["teacher"].engine.require_ready(adapter=False, longest=9)  # as if it were allowed
-    assert any("of-my-gateway" in v for _, headers, _ in chat.seen for v in headers.values())
-
-
 def test_a_vllm_server_gets_no_key_without_consent_either(tiny_models, tmp_path):
     engine = {"name": "vllm", "url": "https://gpu.example", "model": "m"}
     node = {"small": {"model": tiny_models["small"], "engine": engine}}
@@ -172,9 +154,8 @@ def test_what_one_copies_from_the_line_is_no_command_and_no_host_looks_like_anot
         consent(recipe("https://$(touch${IFS}x).example/v1"), tmp_path)
     assert "(--allow-key 'CLOUD_SECRET=$(touch${IFS}x).example')" in str(caught.value)
     cyrillic = {"name": "vllm", "url": "https://\u0430pi.example", "model": "m"}
-    cyrillic["api_key_variable"] = "CLOUD_SECRET"
-    config = tiny.recipe({}, node={"a": {"model": "m", "engine": cyrillic}})
-    assert secrets_of(config, ["a"])[0].host == r"\u0430pi.example"
+    with pytest.raises(ConfigError, match="expected https://HOST"):
+        tiny.recipe({}, node={"a": {"model": "m", "engine": cyrillic}})
 
 
 def test_each_file_that_the_recipe_names_is_told(desk):

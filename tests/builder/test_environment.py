@@ -2,11 +2,13 @@
 
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from potluck.builder.environment import grade, keep_grade, notes_on_environment
+from potluck.builder.checks import require_turns
+from potluck.builder.environment import keep_grade, notes_on_environment
 from potluck.builder.plan import check
 from potluck.builder.task import make_task
 from potluck.config import as_config
@@ -50,7 +52,7 @@ def played(monkeypatch):
 
 def graded(config, folder):
     said = []
-    task = make_task(config, trust_code=True, grade=lambda its: grade(its, folder, said.append))
+    task = make_task(config, trust_code=True, run=folder, say=said.append)
     return task, said
 
 
@@ -102,3 +104,14 @@ def test_an_environment_of_the_package_is_not_played_before(played):
     config = as_config(RECIPE | {"task": task})
     assert graded(config, None)[0].environment.grade == "replay"
     assert played == []
+
+
+def test_only_a_task_with_an_environment_asks_for_models_that_take_turns():
+    asked = []
+    task = SimpleNamespace(ids=lambda split: ["p"], problem=lambda id: id.upper())
+    policies = {name: SimpleNamespace(require_turns=asked.append) for name in ("north", "south")}
+    require_turns(policies, task)
+    assert asked == []
+    task.environment = object()
+    require_turns(policies, task)
+    assert asked == ["P", "P"]

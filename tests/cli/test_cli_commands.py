@@ -44,13 +44,3 @@ def test_one_that_is_broken_says_so_in_a_line_and_breaks_no_other(value):
     assert isinstance(error, PotluckError)
     assert "'potluck theirs' is broken" in str(error)
     assert "\n" not in str(error)
-
-
-@pytest.mark.parametrize("words", [(), ("fig04",), ("--all", "--scale", "paper"), ("--list",)])
-def test_where_the_experiments_are_not_installed_one_line_says_what_to_install(words):
-    app = app_with()
-    assert "reproduce" in said(app, "--help").stdout
-    error = said(app, "reproduce", *words).exception
-    assert isinstance(error, PotluckError)
-    assert "clone of the repository" in str(error)
-    assert "pip install -e ./experiments" in str(error)

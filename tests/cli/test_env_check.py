@@ -1,5 +1,7 @@
 """``potluck env check``: the grade of a class, from the command line."""
 
+from potluck.tasks.environments.check import Checked
+
 CLASSES = """
 import time
 class taxi:  # in lower case: between colons, that is a picture in some terminals
@@ -24,19 +26,28 @@ def test_the_grade_is_told_and_ends_with_1_where_it_is_own(potluck_says, desk):
     assert why.startswith("  again a second later, without a network: to turn 1, '1', it said '1 ")
 
 
-def test_rows_and_actions_are_tried_and_a_doubt_is_no_failure(potluck_says, desk):
-    (desk / "own.py").write_text(CLASSES)
+def test_rows_actions_and_the_kind_reach_the_check_and_a_doubt_is_no_failure(
+    potluck_says, desk, monkeypatch
+):
+    asked = []
+
+    def check(spec, limits, rows, actions):
+        asked.append((spec.kind, spec.name, rows, actions))
+        return Checked(spec.kind, "replay", why=("other rows differ",), warnings=("try --action",))
+
+    monkeypatch.setattr("potluck.tasks.environments.check.check", check)
+    monkeypatch.setattr("potluck.tasks.environments.check.kind_of", lambda *_: "game")
     (desk / "rows.jsonl").write_text('{"start": 1}\n{"start": 5}\n')
-    words = ("env", "check", "own.py:steady", "--rows", "rows.jsonl")
-    code, out, err = potluck_says(*words)
-    assert (code, out.splitlines()[0]) == (
-        0,
-        "own.py:steady (game): grade 'replay': others' episodes are played again here, and learned "
-        "from",
-    )
-    assert "  other rows make other episodes" in out
-    assert "--action" in err
-    assert potluck_says(*words, "--action", "a", "--action", "bb")[2] == ""
+    code, out, err = potluck_says("env", "check", "own.py:steady")
+    assert (code, err) == (0, "potluck: try --action\n")
+    assert out.startswith("own.py:steady (game): grade 'replay': others' episodes are played again")
+    assert out.endswith("\n  other rows differ\n")
+    more = ("--rows", "rows.jsonl", "--action", "a", "--action", "bb", "--environment")
+    assert potluck_says("env", "check", "own.py:steady", *more)[0] == 0
+    assert asked == [
+        ("game", "own.py:steady", [{}], ()),
+        ("environment", "own.py:steady", [{"start": 1}, {"start": 5}], ["a", "bb"]),
+    ]
 
 
 def test_what_cannot_be_played_is_one_line_and_ends_with_2(potluck_says, desk):

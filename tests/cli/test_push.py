@@ -6,13 +6,12 @@ import re
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard, close_session
+from huggingface_hub.cli import hf
 from huggingface_hub.utils import logging
 from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
@@ -40,7 +39,6 @@ def hub(monkeypatch):
         monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
         disable_progress_bars()
         logging.set_verbosity_error()
-        monkeypatch.setattr("transformers.utils.logging._tqdm_active", False)
         monkeypatch.setenv("HF_TOKEN", "hf_right")
         yield server
         enable_progress_bars()
@@ -49,8 +47,9 @@ def hub(monkeypatch):
 
 
 @pytest.fixture
-def checkpoint(desk):
+def checkpoint(desk, monkeypatch):
     """A checkpoint with its card, as a run leaves it."""
+    monkeypatch.setattr("transformers.utils.logging._tqdm_active", False)  # as the command line
     shutil.copytree(SMALL, desk / "checkpoint")
     node = {"model": "Qwen/Qwen2.5-1.5B"}
     tree = {"name": "digits", "rounds": 2, "task": {"name": "digits"}, "node": {"small": node}}
@@ -73,11 +72,8 @@ def test_the_hub_gets_every_file_as_it_is_on_disk(desk, hub, checkpoint, potluck
     assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(kept["files"])
     assert len(hub.objects) == 1  # the weights went as a large file
     assert kept["commits"] == [f"Export of Potluck {potluck.__version__}"]
-
-
-def test_the_card_is_there_and_loads_the_model_by_its_name(hub, checkpoint, potluck_says):
-    potluck_says("export", checkpoint, "out", "--push", "me/small")
-    card = ModelCard(hub.repos["me/small"]["files"]["README.md"].decode())
+    assert kept["visibility"] == "public"
+    card = ModelCard(kept["files"]["README.md"].decode())
     assert (card.data.library_name, card.data.base_model) == ("transformers", "Qwen/Qwen2.5-1.5B")
     assert "potluck" in card.data.tags
     assert card.data.license is None
@@ -85,12 +81,9 @@ def test_the_card_is_there_and_loads_the_model_by_its_name(hub, checkpoint, potl
     assert "this/folder" not in card.text
 
 
-@pytest.mark.parametrize("words, visibility", [((), "public"), (("--private",), "private")])
-def test_a_model_is_private_where_that_is_asked_for(
-    hub, checkpoint, potluck_says, words, visibility
-):
-    potluck_says("export", checkpoint, "out", "--push", "me/small", *words)
-    assert hub.repos["me/small"]["visibility"] == visibility
+def test_a_model_is_private_where_that_is_asked_for(hub, checkpoint, potluck_says):
+    potluck_says("export", checkpoint, "out", "--push", "me/small", "--private")
+    assert hub.repos["me/small"]["visibility"] == "private"
 
 
 def test_where_every_file_is_small_none_is_stored_apart(desk, hub, checkpoint, monkeypatch):
@@ -175,29 +168,28 @@ def test_a_model_that_is_there_already_is_left_alone(desk, hub, checkpoint):
     assert hub.repos["me/small"]["files"]["config.json"] == (SMALL / "config.json").read_bytes()
 
 
-def test_the_command_in_the_message_goes_on_where_the_upload_ended(desk, hub, checkpoint):
-    """In processes of their own, with the Hub's address and the token from the environment."""
-    here = {"HF_ENDPOINT": hub.url, "HF_TOKEN": "hf_right", "HF_HUB_DISABLE_XET": "1"}
-    source = str(Path(potluck.__file__).parents[1])
-    env = os.environ | here | {"PYTHONPATH": source, "HF_HUB_OFFLINE": "0"}
-    del env["HF_HUB_DISABLE_PROGRESS_BARS"]
-    words = ["-m", "potluck", "export", checkpoint, "out", "--push", "me/small"]
-    hub.stalls = threading.Event()
-    process = subprocess.Popen([sys.executable, *words], env=env, stderr=-1, text=True)
-    while not any(path.endswith("/commit/main") for _, path in hub.seen):
-        assert process.poll() is None
-        threading.Event().wait(0.05)
-    process.send_signal(signal.SIGINT)
-    _, complaint = process.communicate()
-    assert process.returncode == 130
-    assert complaint.splitlines()[-1].endswith("to go on: hf upload me/small out")
+class Pressed(threading.Event):
+    """Presses Ctrl-C when the Hub is at work on a commit."""
+
+    def wait(self, timeout=None):
+        os.kill(os.getpid(), signal.SIGINT)
+        return super().wait(timeout)
+
+
+def test_the_command_in_the_message_goes_on_where_the_upload_ended(
+    desk, hub, checkpoint, potluck_says
+):
+    enable_progress_bars()  # as the command asks for, before it loads the library
+    hub.stalls = stalls = Pressed()
+    code, _, complaint = potluck_says("export", checkpoint, "out", "--push", "me/small")
+    assert code == 130
+    words = complaint.splitlines()[-1].partition("to go on: hf ")[2].split()
+    assert words == ["upload", "me/small", "out"]
     assert "model.safetensors: 100%" in complaint  # the bars of the upload
-    hub.stalls.set()
     hub.stalls = None
-    assert len(hub.objects) == 1  # what was sent is not sent again
-    hf = Path(sys.executable).with_name("hf")
-    subprocess.run([hf, "upload", "me/small", "out"], env=env, check=True)
-    assert [path for method, path in hub.seen if method == "PUT"] == [
-        f"/storage/{next(iter(hub.objects))}"
-    ]
+    stalls.set()
+    (stored,) = hub.objects  # what was sent is not sent again
+    hf.app.main(words, standalone_mode=False)
+    puts = [path for method, path in hub.seen if method == "PUT"]
+    assert puts == [f"/storage/{stored}"]
     assert hub.repos["me/small"]["files"] == contents(desk / "out")

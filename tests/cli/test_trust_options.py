@@ -88,7 +88,7 @@ def lines(folder, name="north"):
 
 def test_a_run_heeds_it_and_reports_the_share_of_each_that_is_not_trusted(models, tmp_path):
     gradient = {}
-    for trust in ("roster", "everybody", "nobody"):
+    for trust in ("roster", "nobody"):
         overrides = f"objective.trust={trust}", "objective.untrusted_exponent=0.1"
         config = tiny.recipe(models, *overrides, plan="horizontal", group_size=6)
         run(config, tmp_path / trust)
@@ -98,4 +98,4 @@ def test_a_run_heeds_it_and_reports_the_share_of_each_that_is_not_trusted(models
         assert [share is not None for share in shares] == [trust == "nobody"] * len(found)
         assert all(0 <= share <= 1 for share in shares if share is not None)
         assert all(line["sources"]["north"]["gradient_share"] is None for line in found)
-    assert gradient["roster"] == gradient["everybody"] != gradient["nobody"]
+    assert gradient["roster"] != gradient["nobody"]

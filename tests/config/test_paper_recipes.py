@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from msgspec.structs import replace
 from transformers import AutoModelForCausalLM
 
@@ -14,7 +15,7 @@ from potluck.config import LoraConfig
 from potluck.launch.in_process import run
 from potluck.model.shape import published_shape
 from potluck.node.storage import checkpoint
-from potluck.objective.methods import METHODS, method_of
+from potluck.objective.methods import method_of
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "paper"
 BASE, CODER = "Qwen/Qwen2.5-", "Qwen/Qwen2.5-Coder-"
@@ -83,15 +84,6 @@ def test_a_recipe_has_the_values_of_table_1(name):
     assert config.sampling.stop == ("<|im_end|>",)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_limit_and_plan_of_the_paper_is_a_set_away(method):
-    config = load(
-        "size", f"objective.method={method}", "objective.divergence_limit=5", "plan=horizontal"
-    )
-    assert method_of(config.objective) == method
-    assert (config.objective.divergence_limit, config.plan) == (5, "horizontal")
-
-
 @pytest.mark.parametrize("name", [name for name in NODES if name != "alone"])
 def test_a_pair_learns_by_our_method_with_the_sets_that_its_recipe_names(name):
     ours, theirs = load(name, *sets_named_in(name)), load(name)
@@ -119,15 +111,12 @@ def test_the_controls_of_our_method_are_the_sets_that_the_recipe_of_one_model_na
     assert load("alone", twice).objective.own_success_weight == 2
 
 
-@pytest.mark.parametrize("method", ["f-tis", "lws"])
 def test_the_size_recipe_runs_with_small_models_of_the_same_architecture(
-    method, gsm8k_path, math500_path, gsm8k_models, tmp_path
+    gsm8k_path, math500_path, gsm8k_models, tmp_path
 ):
     config = load(
         "size",
-        *(sets_named_in("size") if method == "lws" else []),
         *("rounds=1", "threads=1", "problems_per_round=4", "group_size=4"),
-        "objective.habit_test=false",  # of so few answers it may silence all
         *(f"task.path={gsm8k_path}", f"out_of_distribution.path={math500_path}"),
         "task.reward=hash",
         *("sampling.max_new_tokens=12", "evaluation.max_new_tokens=8"),
@@ -138,15 +127,9 @@ def test_the_size_recipe_runs_with_small_models_of_the_same_architecture(
     run(config, tmp_path / "run")
     for name, other in (("small", "large"), ("large", "small")):
         folder = tmp_path / "run" / name
-        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        assert [line["round"] for line in lines] == [0]
-        for line in lines:
-            assert line["rows_trained"] > 0
-            assert line["sources"][other]["rows_trained"] > 0
+        line = json.loads((folder / "metrics.jsonl").read_text())
+        assert line["rows_trained"] > 0
+        assert line["sources"][other]["rows_trained"] > 0
         before = AutoModelForCausalLM.from_pretrained(gsm8k_models / f"qwen-{name}")
         after = AutoModelForCausalLM.from_pretrained(checkpoint.checkpoint_folder(folder, 1))
-        assert not all(map(_equal, before.parameters(), after.parameters()))
-
-
-def _equal(one, other):
-    return one.equal(other)
+        assert not all(map(torch.equal, before.parameters(), after.parameters()))

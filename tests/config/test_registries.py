@@ -21,7 +21,7 @@ VLLM = VllmOptions(url="http://x", model="x", tolerance=0.5)
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_engine_does_what_an_engine_must(name):
-    verbs = ["build", "bytes_needed", "log_probability_tolerance"]
+    verbs = ["build", "log_probability_tolerance"]
     base = EngineOptions
     if not ENGINES[name].has_weights:
         verbs, base = ["open"], TextOptions

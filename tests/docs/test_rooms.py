@@ -192,7 +192,7 @@ def test_whoever_only_reads_a_recipe_a_message_or_a_run_never_waits_for_torch():
     light |= {"potluck.node.storage.export"}
     loaded = loaded_by("potluck", "potluck.cli", *light)
     assert light | {"potluck.types"} <= loaded
-    assert not {"torch", "transformers", "matplotlib", "openai", "potluck.launch.rounds"} & loaded
+    assert not {"torch", "transformers", "matplotlib", "potluck.launch.rounds"} & loaded
     # An extra brings them: nobody needs them who opens no page.
     assert not {"starlette", "uvicorn"} & loaded_by("potluck.cli", "potluck.show.web.kept")
     # Each run of the demo is another process; its picture is drawn without a window.

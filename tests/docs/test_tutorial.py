@@ -132,7 +132,8 @@ def test_the_recipe_and_the_commands_of_the_readme_run(tmp_path):
     (recipe,) = blocks(README, "toml")
     fewer, count = re.subn(r"^rounds = \d+", "rounds = 2", recipe, flags=re.M)
     assert count == 1
-    short = "evaluation = {problems = 20, out_of_distribution = 20}\n"
+    short = "problems_per_round = 4\ngroup_size = 4\n"
+    short += "evaluation = {problems = 5, out_of_distribution = 5}\n"
     name = tomllib.loads(recipe)["name"]
     (tmp_path / f"{name}.toml").write_text(short + fewer, encoding="utf-8")
     (commands,) = blocks(README, "sh")

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from potluck.intervals import (
     Interval,
     difference_interval,
-    mcnemar,
     mean_interval,
     pass_at_k,
     share_interval,
@@ -140,15 +139,6 @@ def test_the_paired_interval_has_no_unit_and_no_favourite(share_N, unit):
     assert interval.low < interval.high
 
 
-def test_mcnemar_is_the_share_of_coin_tosses_at_least_as_lopsided():
-    for only_a, only_b in product(range(7), range(7)):
-        count = only_a + only_b
-        tosses = [abs(2 * sum(t) - count) for t in product([0, 1], repeat=count)]
-        rare = sum(lopsided >= abs(only_a - only_b) for lopsided in tosses) / len(tosses)
-        assert mcnemar(only_a, only_b) == rare
-    assert 0 < mcnemar(900, 1_100) < 1e-4
-
-
 # How often the truth is inside, over many seeded worlds. 95 % is promised; of 1,500 worlds
 # the standard error is .6 %.
 
@@ -263,10 +253,3 @@ def test_pairing_tells_apart_what_two_intervals_side_by_side_do_not():
     a_N, b_N = [1.0] * 56 + [0.0] * 44, [1.0] * 44 + [0.0] * 56
     assert share_interval(b_N).high > share_interval(a_N).low
     assert difference_interval([a - b for a, b in zip(a_N, b_N, strict=True)]).low > 0
-
-
-def test_mcnemar_by_hand_and_for_many_problems():
-    assert mcnemar(0, 0) == 1
-    assert mcnemar(0, 6) == 2 / 64
-    assert mcnemar(500, 500) == 1
-    assert 0 < mcnemar(900, 1_100) < 1e-4

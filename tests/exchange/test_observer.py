@@ -10,7 +10,7 @@ import pytest
 from potluck.exchange import Key
 from potluck.exchange.keys.certificates import write_certificates
 from potluck.exchange.protocol import believed
-from potluck.exchange.protocol.believed import QUIET_S, VERIFIED_PER_S, WRONG_PER_S
+from potluck.exchange.protocol.believed import VERIFIED_PER_S, WRONG_PER_S
 from potluck.exchange.protocol.signed import Offer, encode_announcement, encode_status
 from potluck.exchange.zenoh import exchange, observer
 from potluck.exchange.zenoh.observer import LOOKED_AT, Sightings, observe
@@ -72,17 +72,6 @@ def test_another_key_than_that_of_the_roster_is_dropped_and_counted(seen):
     assert refused(seen) == {"forged": 2}
 
 
-def test_a_wrong_signature_by_the_right_name_is_dropped_and_counted(seen):
-    broken = bytearray(said())
-    broken[10] ^= 1
-    line = bytearray(told())
-    line[10] ^= 1
-    seen.hear("north", [bytes(broken)], 1.0)
-    seen.hear_lines("north", [bytes(line)], 1.0)
-    assert nodes(seen, 1.0)["north"].refused == {"forged": 2}
-    assert nodes(seen, 1.0)["north"].heard_s is None
-
-
 def test_a_name_that_is_in_no_roster_keeps_its_first_key(seen):
     seen.hear_lines("south", [told("south", SOUTH)], 1.0)
     seen.hear("south", [said("south", OTHER, clock_s=9.0)], 1.0)
@@ -117,24 +106,6 @@ def test_an_announcement_with_malformed_offers_is_not_believed(seen):
     seen.hear("north", [said(clock_s=1.0), said(clock_s=2.0, rounds=(2**31,))], 1.0)
     assert nodes(seen, 1.0)["north"].newest_round == 7
     assert refused(seen) == {"malformed": 1}
-
-
-def test_what_is_repeated_keeps_nobody_alive(seen):
-    seen.hear("north", [said(clock_s=5.0)], 1.0)
-    seen.hear_lines("north", [told(time_s=5.0)], 1.0)
-    for later_s in (2.0, 90.0):
-        seen.hear("north", [said(clock_s=4.0), said(clock_s=5.0)], later_s)
-        seen.hear_lines("north", [told(time_s=4.0), told(time_s=5.0)], later_s)
-    assert nodes(seen, 91.0)["north"].heard_s == 1.0
-
-
-def test_a_node_that_was_started_again_with_a_clock_set_back_is_believed_after_silence(seen):
-    seen.hear("north", [said(clock_s=500.0)], 1.0)
-    back = said(clock_s=1.0, session=LATER, rounds=(9,))
-    seen.hear("north", [back], 1.0 + QUIET_S)
-    assert nodes(seen, 40.0)["north"].newest_round == 7
-    seen.hear("north", [back], 2.0 + QUIET_S)
-    assert nodes(seen, 40.0)["north"].newest_round == 9
 
 
 def test_made_up_names_push_out_neither_the_roster_nor_those_that_are_here(monkeypatch):
@@ -199,14 +170,6 @@ def tell(place, nodes, **changes):
         node.tell(StatusLine(node=name, run=place.run, time_s=time.time(), **changes))
 
 
-def joined(stack, folder, lines):
-    """A town with a node on a session of its own for each line."""
-    sessions = [stack.enter_context(open_session(line, run="*")) for line in lines]
-    place = stack.enter_context(town(folder, sessions[::-1], *NAMES))
-    nodes = dict(zip(NAMES, [place.node(name) for name in NAMES], strict=True))
-    return place, nodes
-
-
 def meet(place, nodes, watcher):
     """All nodes see each other, and the observer sees a line of each."""
     for name, node in nodes.items():
@@ -223,7 +186,9 @@ def meet(place, nodes, watcher):
 def test_through_one_node_the_others_are_seen_and_nobody_sees_the_observer(stack, tmp_path):
     first, second = free_endpoint(), free_endpoint()
     lines = Endpoints((first,)), Endpoints((second,), (first,))
-    place, nodes = joined(stack, tmp_path, lines)
+    sessions = [stack.enter_context(open_session(line, run="*")) for line in lines]
+    place = stack.enter_context(town(tmp_path, sessions[::-1], *NAMES))
+    nodes = {name: place.node(name) for name in NAMES}
     roster = {"north": place.key("north").public}
     watcher = stack.enter_context(observe(Endpoints(connect=(first,)), place.run, roster))
     meet(place, nodes, watcher)
@@ -240,32 +205,20 @@ def test_through_one_node_the_others_are_seen_and_nobody_sees_the_observer(stack
     until(lambda: not watcher.seen()["south"].live, "it is seen to leave")
 
 
-def test_an_observer_that_comes_first_sees_a_relay_and_its_nodes_when_they_come(stack, tmp_path):
-    endpoint = free_endpoint()
-    watcher = stack.enter_context(observe(Endpoints(connect=(endpoint,)), "run-of-relay", {}))
+def test_an_observer_that_comes_first_sees_a_relay_and_nodes_with_certificates(stack, tmp_path):
+    write_certificates(tmp_path / "ours", [*NAMES, "relay", "watcher"])
+    endpoint = free_endpoint().replace("tcp", "tls")
+
+    def line(name):
+        tls = Tls(tmp_path / "ours", name, (*NAMES, "watcher"))
+        return Endpoints(connect=(endpoint,), tls=tls)
+
+    watcher = stack.enter_context(observe(line("watcher"), "run-of-relay", {}))
     assert not watcher.is_connected()
-    stack.enter_context(open_router(Endpoints((endpoint,))))
-    lines = [Endpoints(connect=(endpoint,))] * 2
-    sessions = [stack.enter_context(open_session(line, run="*")) for line in lines]
-    place = stack.enter_context(town(tmp_path, sessions, *NAMES))
+    stack.enter_context(open_router(Endpoints((endpoint,), (), line("relay").tls)))
+    sessions = [stack.enter_context(open_session(line(name), run="*")) for name in NAMES]
+    place = stack.enter_context(town(tmp_path, sessions[::-1], *NAMES))
     place.run = "run-of-relay"
     nodes = {name: place.node(name) for name in NAMES}
     meet(place, nodes, watcher)
     assert set(watcher.seen()) == set(NAMES)
-
-
-def test_an_observer_with_a_certificate_sees_what_nodes_with_certificates_tell(stack, tmp_path):
-    write_certificates(tmp_path / "ours", [*NAMES, "relay", "watcher"])
-    endpoint = free_endpoint().replace("tcp", "tls")
-
-    def tls(name):
-        return Tls(tmp_path / "ours", name, (*NAMES, "watcher"))
-
-    stack.enter_context(open_router(Endpoints((endpoint,), (), tls("relay"))))
-    lines = [Endpoints(connect=(endpoint,), tls=tls(name)) for name in NAMES]
-    place, nodes = joined(stack, tmp_path, lines)
-    roster = {name: place.key(name).public for name in NAMES}
-    line = Endpoints(connect=(endpoint,), tls=tls("watcher"))
-    watcher = stack.enter_context(observe(line, place.run, roster))
-    meet(place, nodes, watcher)
-    assert set(watcher.seen()) == watcher.roster == set(NAMES)

@@ -7,7 +7,7 @@ import pytest
 import zenoh
 
 from nouns import collect, completion
-from potluck.exchange import Key, encode
+from potluck.exchange import encode
 from potluck.exchange.keys.keys import BATCH
 from potluck.exchange.protocol.signed import encode_answer, offer_of
 from potluck.exchange.zenoh import exchange
@@ -77,26 +77,6 @@ def test_a_recorded_run_is_not_learned_from_and_the_reason_is_told(place):
     served.undeclare()
 
 
-def test_what_a_node_said_keeps_nobody_waiting_when_it_is_gone(place):
-    eve = place.sessions.pop()
-    words = recorded(place, eve)
-    north, south = place.nodes("north", "south")
-    until(lambda: len(words["south"]) >= 3, "something is recorded")
-    south.close()
-    closed_s = time.monotonic()
-    until(lambda: not live(north), "south is gone")
-    with eve.liveliness().declare_token(f"{place.run}/live/south"):
-        until(lambda: peer(north, "south").live, "it seems to be there")
-
-        def silent_for(seconds):
-            replay(place, eve, "south", words["south"])
-            return peer(north, "south").heard_s > seconds
-
-        until(lambda: silent_for(4), "time passes, and it is not heard")
-        # Its last words may come late, but count from when they were said.
-        assert time.monotonic() - peer(north, "south").heard_s <= closed_s + 0.5
-
-
 @pytest.mark.parametrize("keeps_its_folder", [True, False])
 def test_a_node_that_is_started_again_goes_on_while_its_old_words_are_repeated(
     place, keeps_its_folder
@@ -116,16 +96,6 @@ def test_a_node_that_is_started_again_goes_on_while_its_old_words_are_repeated(
     until(lambda: replay(place, eve, "south", old) or refusals(north, "south"), "old: refused")
     assert peer(north, "south").refused == {"other run": refusals(north, "south")}
     assert peer(north, "south").quarantined_until_s == 0
-
-
-def test_a_node_of_another_recipe_is_told_at_once_and_never_asked(place):
-    north = place.node("north")
-    place.node("south", terms=place.terms("south", task=b"another"))
-    until(lambda: refusals(north, "south"), "it is refused")
-    assert peer(north, "south").refused.keys() == {"other task"}
-    assert live(north) == set()
-    north.gather(0)
-    assert any(b"another".ljust(16, b".").hex() in text for text in place.said["north"])
 
 
 def test_a_node_answers_a_challenge_of_16_bytes_and_nothing_else(place):
@@ -165,33 +135,6 @@ def test_questions_without_end_cost_few_signatures_and_a_batch_still_comes(place
     replies = eve.get(f"{place.run}/q/south/0", timeout=LONG_S, target=zenoh.QueryTarget.ALL)
     assert any(reply.ok for reply in replies)
     assert len(signed) <= 2 + (time.monotonic() - start_s)
-
-
-def test_a_thousand_quicker_answers_do_not_keep_two_nodes_apart(place):
-    """By somebody who serves everybody's key; half of them have the form of an answer."""
-    eve = place.sessions.pop()
-    word, sent = place.announcement("south"), []
-
-    def serve(query):
-        challenge = query.payload.to_bytes()
-        false = encode_answer(Key.new(), challenge, word)
-        for _ in range(500):
-            query.reply(query.key_expr, b"noise")
-            query.reply(query.key_expr, false)
-        sent.append(challenge)
-
-    served = eve.declare_queryable(f"{place.run}/q/*/hello", serve)
-    north, south = place.node("north"), place.liar("south")
-    own = place.answer
-
-    def late(query, name):
-        """Answer only after the other did."""
-        until(lambda: query.payload.to_bytes() in sent, "the others' answers are sent")
-        own(query, name)
-
-    place.answer = late
-    until(lambda: south.announce() or live(north) == {"south"}, "they meet")
-    served.undeclare()
 
 
 def test_a_flood_under_a_name_does_not_silence_it(place):

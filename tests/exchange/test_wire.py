@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from faults import soak_wire
@@ -191,26 +191,14 @@ def rows(*rows):
 
 
 @pytest.mark.parametrize("codec", ["raw", "exact"])
-@given(messages() | messages_of_ids_and_texts())
+@given(messages() | messages_of_ids_and_texts() | messages_of_texts())
 def test_round_trip_to_the_bit(codec, sent):
-    got = decode(encode(sent, codec=codec))
-    assert got == sent
-    for one, other in zip(got.completions, sent.completions, strict=True):
-        assert one.logp_T.tobytes() == other.logp_T.tobytes()
-
-
-@pytest.mark.parametrize("codec", CODECS)
-@given(messages() | messages_of_ids_and_texts())
-def test_ids_alone_come_back_too(codec, sent):
-    alone = without_logp(sent)
-    assert decode(encode(alone, codec=codec)) == alone
-    assert (alone == sent) == (not sent.completions)
-
-
-@pytest.mark.parametrize("codec", CODECS)
-@given(messages_of_texts())
-def test_texts_of_an_author_without_a_tokenizer_come_back(codec, sent):
-    assert decode(encode(sent, codec=codec)) == sent
+    for each in (sent, without_logp(sent)):
+        got = decode(encode(each, codec=codec))
+        assert got == each
+        for one, other in zip(got.completions, each.completions, strict=True):
+            if other.logp_T is not None:
+                assert one.logp_T.tobytes() == other.logp_T.tobytes()
 
 
 def test_without_log_probabilities_compact_is_exact_and_no_byte_is_theirs():
@@ -220,23 +208,6 @@ def test_without_log_probabilities_compact_is_exact_and_no_byte_is_theirs():
         _, blocks = blocks_of(encode(alone, codec=codec))
         ids = 1 if codec == "raw" else 3
         assert blocks == blocks_of(encode(THREE, codec=codec))[1][: 1 + ids]
-
-
-def test_a_message_has_the_log_probabilities_of_all_or_of_none():
-    some = replace(
-        THREE, completions=(*THREE.completions[:2], replace(THREE.completions[2], logp_T=None))
-    )
-    with pytest.raises(ValueError, match="2 of 3 completions have log-probabilities; a message"):
-        encode(some)
-
-
-@given(messages() | messages_of_ids_and_texts())
-def test_compact_keeps_all_but_a_thousandth_of_a_nat(sent):
-    got = decode(encode(sent, codec="compact"))
-    assert replace(got, completions=()) == replace(sent, completions=())
-    for one, other in zip(got.completions, sent.completions, strict=True):
-        assert replace(one, logp_T=other.logp_T) == other
-        assert np.abs(one.logp_T.astype(float) - other.logp_T).max() <= 2**-10
 
 
 def test_compact_errs_by_half_a_step_at_most_wherever_a_number_lies():
@@ -435,7 +406,6 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=60)
 @given(
     st.sampled_from([ONE, TEXT, TWO, BOTH, THREE_TEXTS]),
     st.sampled_from(["raw", "exact"]),
@@ -446,23 +416,6 @@ def test_any_header_in_the_right_frame_decodes_or_raises_wire_error(message, cod
     changed = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(fields, anything)))
     with suppress(WireError):
         got = decode(framed(changed, message=message, codec=codec))
-        assert decode(encode(got)) == got
-
-
-@settings(max_examples=60)
-@given(
-    st.fixed_dictionaries(
-        {},
-        optional=dict.fromkeys(
-            ("tokenizer", "digests", "ends", "lengths", "questions", "text_sizes"),
-            st.binary(max_size=20) | texts | st.integers(-1, 2**32),
-        ),
-    ),
-    st.sampled_from([TEXT, TWO, BOTH, THREE_TEXTS]),
-)
-def test_columns_of_texts_that_lie_decode_or_raise_wire_error(changed, message):
-    with suppress(WireError):
-        got = decode(framed(changed, message=message))
         assert decode(encode(got)) == got
 
 
@@ -480,10 +433,10 @@ def test_a_message_cut_short_or_with_more_behind_it_is_refused(codec, sent):
 
 def test_broken_messages_are_refused_and_nothing_else_happens():
     """A few of ``soak_wire.py``'s million, most of them properly compressed and signed."""
-    outcome = soak(2500, seed=1, trace=False)
-    assert outcome.messages == 2500
+    outcome = soak(1100, seed=12, trace=False)
+    assert outcome.messages == 1100
     assert outcome.broken == []
-    assert outcome.refused.total() > 4000
+    assert outcome.refused.total() > 1500
     # It is not always the signature or zstd: what is behind them is reached.
     for complaint in (
         *("an id is", "completion .. of", "completions claim", ".. completions came"),
@@ -501,8 +454,8 @@ def test_broken_messages_are_refused_and_nothing_else_happens():
 
 
 def test_broken_messages_take_no_more_memory_than_the_limits_allow():
-    outcome = soak(500, seed=3)
-    assert TIGHT.message_bytes < outcome.peak_bytes <= most_memory(TIGHT)
+    outcome = soak(150, seed=3)
+    assert 20_000 < outcome.peak_bytes <= most_memory(TIGHT)
 
 
 def test_a_hostile_message_can_be_made_again_from_its_number():
@@ -556,36 +509,27 @@ WRONG = [
     (b"FTW2" + bytes(6), "starts with b'FTW2', expected b'PTLK'"),
     (framed(version=1), "has version 1, and this Potluck reads versions 2, 3 and 4; nodes"),
     (b"PTLK\2\5", "codec 5; this Potluck reads 0 to 4"),
-    (b"PTLK\2\3", "message ends before header"),
     (b"PTLK\2\0", "message ends before header"),
     (b"PTLK\2\0\xff\xff\xff\xff", "header: 4294967295 bytes claimed, but 0 are left"),
     (b"PTLK\2\1\0\0\0\0", "header: no zstd frame"),
-    (assembled(b"PTLK\2\0", [b""]), "header is not readable"),
-    (assembled(b"PTLK\2\0", [b"\xc1"]), "header is not readable"),
     (assembled(b"PTLK\2\0", [b"\x80"]), "header is not readable: Expected `array`, got `object`"),
-    (assembled(b"PTLK\2\0", [b"\x91\xa1r"]), "`array` of at least length 16, got 1"),
     (assembled(b"PTLK\2\0", [LONGER]), "length 16, got 17"),
     (assembled(b"PTLK\2\0", [NESTED]), "header is not readable"),
     (assembled(b"PTLK\2\0", [b"\xdc\0\x10\xa1\xff"]), "header is not readable"),
-    (framed({"run": b"r"}), r"header is not readable: .*`\$\[0\]`"),
     (framed({"run": "r" * 257}), r"length <= 256 - at `\$\[0\]`"),
     (framed({"round": -1}), r"Expected `int` >= 0 - at `\$\[1\]`"),
     (framed({"round": 2**31}), r"Expected `int` <= 2147483647 - at `\$\[1\]`"),
     (framed({"sender": "North"}), "sender 'North' is no node's name: "),
-    (framed({"sender": "n" * 33}), "is no node's name"),
     (framed({"sender": "north\n"}), "is no node's name"),
     (framed({"model": b"m" * 15}), "fingerprint model has 15 bytes, expected 16"),
     (framed({"tokenizer": b"m" * 17}), "fingerprint tokenizer has 17 bytes, expected 16"),
     (framed({"task": b""}), "fingerprint task has 0 bytes, expected 16"),
     (framed({"temperature": float("nan")}), "temperature nan and top_p 1.0 are not both finite"),
     (framed({"top_p": float("-inf")}), "top_p -inf are not both finite"),
-    (framed({"top_k": -1}), r"Expected `int` >= 0 - at `\$\[7\]`"),
     (framed({"id_bits": 0}), r"Expected `int` >= 1 - at `\$\[9\]`"),
-    (framed({"id_bits": 32}), r"Expected `int` <= 31 - at `\$\[9\]`"),
     (framed({"id_bits": 2}), "an id is 5; by header and vocabulary, ids are below 4"),
     (framed({"problems": ["p" * 257]}), "problems of 1 completions are not readable: .* <= 256"),
     (framed({"problems": "p"}), "problems of 1 completions are not readable: .*got `str`"),
-    (framed({"problems": [b"p"]}), "problems of 1 completions are not readable: .*got `bytes`"),
     (framed({"problems": ["p", "q"]}), "problems of 1 completions .* length <= 1"),
     (framed(TWICE | {"problems": ["p", "q"]}, PAIR), "2 problems have 8 bytes of prompt digests"),
     (framed({"digests": b"d" * 9}), "1 problems have 9 bytes of prompt digests"),
@@ -596,7 +540,6 @@ WRONG = [
     (framed(rows(), ()), "problems of 0 completions .* length <= 0"),
     (framed({"indices": b"i" * 5}), "column indices has 5 bytes for 1 completions"),
     (framed({"problem_at": b""}), "column problem_at has 0 bytes for 1 completions"),
-    (framed({"lengths": b"\1" * 8}), "column lengths has 8 bytes for 1 completions"),
     (framed({"ends": b""}), "problems of 0 completions are not readable"),
     (framed(rows([0, 0, 2, 1])), "end 2 is none of stop, length"),
     (framed(rows([0, 2**31, 0, 1])), "index 2147483648 is not below 2147483648"),
@@ -612,69 +555,46 @@ WRONG = [
     (framed(body=(*BODY["compact"][:3], b"1234"), codec="compact"), "escapes: 4 bytes where 0"),
     (framed(body=(b"\5", b"\xff", b"\xff", b""), codec="compact"), "escapes: 0 bytes where 4"),
     (framed(body=BODY["raw"], codec="raw-ids"), "8 bytes follow the end of the message"),
-    (framed(body=BODY["exact"], codec="exact-ids"), "bytes follow the end of the message"),
     (framed(body=(), codec="raw-ids"), "message ends before ids"),
-    (framed(body=(), codec="exact-ids"), "message ends before ids"),
     (framed(body=BODY["raw-ids"]), "message ends before log-probabilities"),
     (framed(body=(b"\5\5",), codec="exact-ids"), "ids: 2 bytes claimed"),
-    (framed(body=(b"",), codec="exact-ids"), "ids: 0 bytes in a plane for 1 tokens"),
     (framed(body=(b"\5" * 5,), codec="raw-ids"), "ids: 5 bytes where 4 are expected"),
-    (framed(body=(b"\xff",), codec="exact-ids"), "an id is 255; by header and vocabulary, ids are"),
-    (framed(body=(b"\xff" * 4,), codec="raw-ids"), "an id is 4294967295; "),
     # The header of the other version.
     (assembled(b"PTLK\3\0", [V2_HEAD, *IDS]), "of at least length 18, got 16"),
     (assembled(b"PTLK\2\0", [V3_HEAD, *IDS, "5é".encode()]), "length 16, got 18"),
-    (b"PTLK\5\0" + one()[6:], "has version 5, and this Potluck reads versions 2, 3 and 4; nodes"),
-    (b"PTLK\3\5" + one()[6:], "codec 5; this Potluck reads 0 to"),
     # Digests.
     (one({"questions": b""}), "1 problems have 0 bytes of question digests"),
-    (one({"questions": b"q" * 16}), "1 problems have 16 bytes of question digests"),
     (one({"digests": b"d" * 8}), "1 problems have 8 bytes of prompt digests"),
     (both({"digests": b""}), "1 problems have 0 bytes of prompt digests"),
     (both({"questions": "q" * 8}), r"header is not readable: .*got `str` - at `\$\[16\]`"),
     # Tokens and tokenizers.
     (both({"tokenizer": b"", "digests": b""}), "tokens came from an author that tells"),
     (one({"lengths": column(1)}, [IDS[0], "5é".encode()]), "tokens came from an author that tells"),
-    (one({"tokenizer": b"t" * 15}), "fingerprint tokenizer has 15 bytes, expected 16"),
-    (one({"tokenizer": b"t" * 16}), "1 problems have 0 bytes of prompt digests"),
     (one({"model": b""}), "fingerprint model has 0 bytes, expected 16"),
+    (one({"tokenizer": b"t" * 16}), "1 problems have 0 bytes of prompt digests"),
     (one({"text_sizes": column(0)}, []), "completions claim 0 to 0 tokens; each has 1 to 1048576"),
     (both({"lengths": column(0), "text_sizes": column(0)}, []), "claim 0 to 0 tokens"),
-    (both(body=(b"\xff" * 4, IDS[1], "5é".encode())), "an id is 4294967295; "),
-    (both({"id_bits": 2}), "an id is 5; by header and vocabulary, ids are below 4"),
     # Columns.
     (one({"text_sizes": b""}), "column text_sizes has 0 bytes for 1 completions"),
-    (one({"text_sizes": b"\4" * 5}), "column text_sizes has 5 bytes for 1 completions"),
     (one({"text_sizes": 4}), r"header is not readable: .*got `int` - at `\$\[17\]`"),
     # Sizes that do not add up.
     (one(body=[]), "message ends before texts"),
-    (both(body=IDS), "message ends before texts"),
     (one(body=[b""]), "texts: 0 bytes where 3 are expected"),
-    (one(body=["5é!".encode()]), "texts: 4 bytes where 3 are expected"),
-    (one(body=["5é".encode(), b""]), "4 bytes follow the end of the message"),
     (one({"text_sizes": column(1)}), "7 bytes follow the end of the message"),
-    (one({"text_sizes": column(1)}, [b""]), "4 bytes follow the end of the message"),
     (one({"text_sizes": column(5)}), "texts: 3 bytes where 4 are expected"),
     (one(body=["5é!".encode()], codec="exact"), "texts: 4 bytes claimed, in a window"),
     (one(body=[b"5"], codec="exact"), "texts: 1 bytes where 3 are expected"),
     (one({"text_sizes": column(1)}, [b""], codec="exact"), "13 bytes follow the end"),
-    (one()[:-1], "texts: 3 bytes claimed, but 2 are left"),
     (one(codec="exact", pack=lambda data: claiming(data, max(4, len(data)))), "texts: 4 bytes"),
     # What is no text.
     (one(body=[b"\xed\xa0\x80"]), "text of completion 0 is not UTF-8: .* byte 0xed in position 0"),
-    (one(body=[b"\xed\xbf\xbf"]), "text of completion 0 is not UTF-8"),
-    (one(body=[b"5\xc0\xaf"]), "text of completion 0 is not UTF-8: .* byte 0xc0 in position 1"),
     (one(body=[b"5\xe6\x97"]), "not UTF-8: .*unexpected end of data"),
-    (one(body=[b"\xff\xfe5"]), "not UTF-8"),
     (two(b"ok", b"\x80"), "text of completion 1 is not UTF-8: .* byte 0x80 in position 0"),
-    (two(b"\xf4\x90\x80\x80", b""), "text of completion 0 is not UTF-8"),
     (two("日本".encode(), b"", sizes=[5, 3]), "completion 0 is not UTF-8: .*unexpected end"),
     # Two halves of a pair, each in a text of its own, or together.
     (two(b"\xed\xa0\xbd", b"\xed\xb8\x80"), "text of completion 0 is not UTF-8"),
-    (two(b"\xed\xa0\xbd\xed\xb8\x80", b""), "text of completion 0 is not UTF-8"),
     # More than is taken.
     (one({"text_sizes": column(2**24 + 2)}), "a text of 16777217 bytes is claimed; at most"),
-    (one({"text_sizes": column(2**32 - 1)}), "a text of 4294967294 bytes is claimed"),
     (two(b"", b"", sizes=[2**24, 3]), "texts of 16777217 bytes are claimed; at most 16777216 are"),
 ]  # fmt: skip
 
@@ -774,12 +694,6 @@ def test_ids_beside_texts_may_be_beyond_the_readers_vocabulary():
         decode(encode(terms().message(3, (completion((5,), (-0.5,)),))), few)
 
 
-def test_a_message_that_came_too_long_is_refused_unread():
-    message = encode(LONG, codec="raw")  # its tokens have 1600 bytes, which is not too much
-    with pytest.raises(WireError, match=r"message has \d+ bytes; at most 1600 are taken"):
-        decode(message, Limits(message_bytes=1600))
-
-
 def test_a_header_that_unpacks_to_more_than_a_header_may_have_is_refused():
     bomb = zstandard.compress(bytes(HEADER_BYTES + 1))
     assert len(bomb) < 1000
@@ -801,41 +715,27 @@ def peak_of(message, limits=None):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        assembled(b"PTLK\2\0", [b"\xdd\xff\xff\xff\xff"]),  # an array that claims 2^32 - 1 fields
-        assembled(b"PTLK\2\0", [b"\xdc\0\x10\xdb\xff\xff\xff\xff"]),  # a text of 4 GiB
-        framed({"problems": ["p"] * 2**20}),
-        framed(rows(*[[0, i, 0, 2**20] for i in range(1000)])),
-        framed(codec="exact", pack=lambda data: claiming(data, 2**30)),
-        framed(codec="exact", pack=lambda data: windowed(data, 30)),
-        framed(rows([0, 0, 0, 2]), codec="exact", pack=lambda data: zstandard.compress(data)),
-        framed(codec="exact-ids", pack=lambda data: claiming(data, 2**30)),
-        one({"text_sizes": column(2**24 + 1)}),
-        one(codec="exact", pack=lambda data: claiming(data, 2**30)),
-        one({"text_sizes": column(2**24)}, [b"x" * 3], codec="exact"),
-        one({"text_sizes": column(4)}, [bytes(2**22)], codec="exact"),
-        two(b"", b"", sizes=[2**23, 2**23]),
-    ],
-    ids=[
-        "array",
-        "text",
-        "problems",
-        "tokens",
-        "frame",
-        "window",
-        "plane",
-        "ids",
-        "size",
-        "text frame",
-        "short frame",
-        "long frame",
-        "sizes",
-    ],
-)
-def test_no_memory_is_set_aside_for_what_is_only_claimed(message):
-    assert peak_of(message) < 2**20
+CLAIMS = {
+    "an array of 2^32 - 1 fields": assembled(b"PTLK\2\0", [b"\xdd\xff\xff\xff\xff"]),
+    "a text of 4 GiB": assembled(b"PTLK\2\0", [b"\xdc\0\x10\xdb\xff\xff\xff\xff"]),
+    "problems": framed({"problems": ["p"] * 2**20}),
+    "tokens": framed(rows(*[[0, i, 0, 2**20] for i in range(1000)])),
+    "frame": framed(codec="exact", pack=lambda data: claiming(data, 2**30)),
+    "window": framed(codec="exact", pack=lambda data: windowed(data, 30)),
+    "plane": framed(rows([0, 0, 0, 2]), codec="exact", pack=lambda data: zstandard.compress(data)),
+    "long plane": framed(codec="exact", body=[b"\5" * 2**22, *BODY["exact"][1:]]),
+    "ids": framed(codec="exact-ids", pack=lambda data: claiming(data, 2**30)),
+    "size": one({"text_sizes": column(2**24 + 1)}),
+    "text frame": one(codec="exact", pack=lambda data: claiming(data, 2**30)),
+    "short frame": one({"text_sizes": column(2**24)}, [b"x" * 3], codec="exact"),
+    "long frame": one({"text_sizes": column(4)}, [bytes(2**22)], codec="exact"),
+    "sizes": two(b"", b"", sizes=[2**23, 2**23]),
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_no_memory_is_set_aside_for_what_is_only_claimed(claim):
+    assert peak_of(CLAIMS[claim]) < 2**20
 
 
 def test_a_reader_of_few_completions_has_no_memory_for_many_problems():
@@ -855,13 +755,6 @@ def test_each_completion_takes_a_kilobyte_at_most(problems):
     assert peak_of(message, limits) < most_memory(limits)
 
 
-@pytest.mark.parametrize("codec", ["exact", "exact-ids"])
-def test_planes_longer_than_the_tokens_are_not_unpacked(codec):
-    message = framed(codec=codec, body=[b"\5" * 2**22, *BODY[codec][1:]])
-    assert len(message) < 2000
-    assert peak_of(message) < 2**20
-
-
 @pytest.mark.parametrize("codec", CODECS)
 def test_memory_is_a_few_times_what_the_limits_allow(codec):
     """The most tokens that fit, which "exact" and "compact" say in a few hundred bytes."""
@@ -872,8 +765,8 @@ def test_memory_is_a_few_times_what_the_limits_allow(codec):
     assert peak_of(message, limits) < most_memory(limits)
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("character", ["a", "é", "日", "🙂"])
+@pytest.mark.parametrize("codec", ["raw", "exact"])
+@pytest.mark.parametrize("character", ["a", "🙂"])
 def test_memory_of_texts_is_a_few_times_what_the_limits_allow(codec, character):
     """The worst text has one character that makes Python keep four bytes for each of the others;
     beside it stand the most tokens that fit."""
@@ -885,14 +778,6 @@ def test_memory_of_texts_is_a_few_times_what_the_limits_allow(codec, character):
         limits = Limits(message_bytes=max(1 << 20, len(data)), completions=1)
         assert decode(data, limits) == message
         assert peak_of(data, limits) < most_memory(limits)
-
-
-def test_each_text_takes_a_kilobyte_at_most():
-    many = for_all(*(text_only("é" * (i % 3), problem=f"p{i}", index=i) for i in range(2**12)))
-    limits = Limits(message_bytes=1 << 17, completions=2**12, text_bytes=8)
-    data = encode(many)
-    assert decode(data, limits) == many
-    assert peak_of(data, limits) < most_memory(limits)
 
 
 def test_what_is_decoded_is_locked_and_does_not_hang_on_to_the_message():
@@ -907,12 +792,6 @@ def test_what_is_decoded_is_locked_and_does_not_hang_on_to_the_message():
 
 
 # Made at once or one by one.
-
-
-def cut(*, lengths=(2, 1), tokens=(1, 2, 3), logps=(-0.5, -0.25, -1), indices=(0, 1),
-        ends=("stop", "length"), problems=("p", "q")):  # fmt: skip
-    arrays = [np.asarray(tokens, np.int32), np.asarray(logps, np.float32)]
-    return Completion.cut(problems, "north", indices, ends, lengths, *arrays)
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -932,51 +811,29 @@ def test_completions_made_at_once_equal_those_made_one_by_one(told, written):
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "wrong, complaint",
     [
-        {"logps": (-0.5, -0.25, 0.5)},
-        {"logps": (-0.5, float("nan"), -1)},
-        {"logps": (float("-inf"), -0.5, -1)},
-        {"tokens": (1, 2, -3)},
-        {"lengths": (3, 0)},
-        {"indices": (0, -1)},
-        {"ends": ("stop", "tired")},
+        ({"logps": (-0.5, -0.25, 0.5)}, "finite number <= 0"),
+        ({"logps": (-0.5, float("nan"), -1)}, "finite number <= 0"),
+        ({"tokens": (1, 2, -3)}, "-3"),
+        ({"lengths": (3, 0)}, "no token"),
+        ({"indices": (0, -1)}, "-1"),
+        ({"ends": ("stop", "tired")}, "tired"),
+        ({"lengths": (2, 2)}, "do not fit"),
+        ({"lengths": (4, -1)}, "do not fit"),
+        ({"lengths": (3,)}, "do not fit"),
+        ({"logps": (-1, -1)}, "do not fit"),
+        ({"problems": ("p",)}, "do not fit"),
     ],
     ids=str,
 )
-def test_what_is_wrong_is_said_in_the_same_words(wrong):
-    whole = {"lengths": (2, 1), "tokens": (1, 2, 3), "logps": (-0.5, -0.25, -1), "indices": (0, 1),
-             "ends": ("stop", "length")} | wrong  # fmt: skip
-    said = []
-    at = 0
-    for i, length in enumerate(whole["lengths"]):
-        part = slice(at, at + length)
-        at += length
-        try:
-            completion(whole["tokens"][part], whole["logps"][part], problem="pq"[i],
-                       index=whole["indices"][i], end=whole["ends"][i])  # fmt: skip
-        except ValueError as error:
-            said.append(str(error))
-    with pytest.raises(ValueError) as raised:
-        cut(**wrong)
-    assert [str(raised.value)] == said
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"lengths": (2, 2)},
-        {"lengths": (4, -1)},
-        {"lengths": (3,)},
-        {"logps": (-1, -1)},
-        {"problems": ("p",)},
-        {"tokens": (1, 2)},
-    ],
-    ids=str,
-)
-def test_lists_that_do_not_fit_one_another_are_refused(wrong):
-    with pytest.raises(ValueError, match="do not fit"):
-        cut(**wrong)
+def test_wrong_lists_are_refused_as_a_wrong_completion_is(wrong, complaint):
+    told = {"problems": ("p", "q"), "indices": (0, 1), "ends": ("stop", "length"),
+            "lengths": (2, 1), "tokens": (1, 2, 3), "logps": (-0.5, -0.25, -1)} | wrong  # fmt: skip
+    token_X, logp_X = np.int32(told["tokens"]), np.float32(told["logps"])
+    columns = told["problems"], "north", told["indices"], told["ends"], told["lengths"]
+    with pytest.raises(ValueError, match=complaint):
+        Completion.cut(*columns, token_X, logp_X)
 
 
 # What cannot be said.
@@ -1020,9 +877,8 @@ def test_lists_that_do_not_fit_one_another_are_refused(wrong):
     ],
 )  # fmt: skip
 def test_what_no_reader_takes_is_not_sent(message, complaint):
-    for codec in CODECS:
-        with pytest.raises(ValueError, match=complaint):
-            encode(message, codec=codec)
+    with pytest.raises(ValueError, match=complaint):
+        encode(message)
 
 
 def test_a_completion_may_have_a_million_tokens_and_not_one_more():
@@ -1039,8 +895,6 @@ def test_a_message_that_is_too_long_is_not_sent():
     assert len(encode(two)) < 2000  # 16 MiB unpacked, to the byte
     with pytest.raises(ValueError, match=r"a message of 16777.* too long; at most 16777216"):
         encode(two, codec="raw")
-    with pytest.raises(ValueError, match="65537 completions came; at most 65536"):
-        encode(of(*(completion((1,), index=i) for i in range(2**16 + 1))))
 
 
 def test_a_header_that_is_too_long_is_not_sent():

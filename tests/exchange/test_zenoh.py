@@ -4,15 +4,14 @@ import errno
 import threading
 import time
 
-import numpy as np
 import pytest
 import zenoh
 
-from nouns import collect, completion, prompt_digest
-from potluck.exchange import ExchangeError, Key, Limits, batches_of, decode, encode
-from potluck.exchange.keys.keys import BATCH, verify
+from nouns import collect, completion
+from potluck.exchange import ExchangeError, Limits, batches_of, encode
+from potluck.exchange.keys.keys import BATCH
 from potluck.exchange.protocol.outbox import Outbox
-from potluck.exchange.protocol.signed import Offer, offer_of
+from potluck.exchange.protocol.signed import offer_of
 from potluck.exchange.zenoh.exchange import QUERIES, SERVERS
 from town import LONG_S, has_batch, live, open_sessions, peer, refusals, town, until
 
@@ -42,10 +41,9 @@ def sealed_by(place, name, data):
     return place.key(name).sign(BATCH, data)
 
 
-def batch_of(place, name, round=0, *, codec="exact", sender=None, **changes):
+def batch_of(place, name, round=0, **changes):
     """What ``name`` would send, or what it would if its terms were others."""
-    terms = place.terms(sender or name, **changes)
-    return encode(terms.message(round, tuple(batch(sender or name))), codec=codec)
+    return encode(place.terms(name, **changes).message(round, tuple(batch(name))))
 
 
 # Coming and going.
@@ -63,19 +61,6 @@ def test_who_comes_is_seen_and_who_leaves_is_no_longer_waited_for(place):
     assert collect(north, 1, deadline_s=LONG_S).missing == ("east", "south")
     assert time.monotonic() - start_s < LONG_S
     assert place.said["north"] == ["'south' joined", "'south' left"]
-
-
-def test_a_round_closes_when_who_is_waited_for_goes_in_the_middle_of_it(place):
-    north, south = place.nodes("north", "south")
-    north.send(0, batch("north"))
-
-    def leave(came, waited_for):
-        if waited_for:
-            south.close()
-
-    start_s = time.monotonic()
-    assert collect(north, 0, deadline_s=LONG_S, waiting=leave).missing == ("east", "south")
-    assert time.monotonic() - start_s < LONG_S
 
 
 def test_only_a_deadline_that_was_waited_for_is_missed(place):
@@ -118,20 +103,6 @@ def test_who_comes_late_fetches_what_is_newest_and_goes_on_where_the_others_are(
     assert authors(got) == set(THREE)
     until(lambda: has_batch(east, "north", 3), "what is one round stale")
     assert not has_batch(east, "north", 2)
-
-
-def test_all_that_was_sent_while_nothing_was_heard_arrives_when_it_is_announced(place):
-    """Here the silence is a peer's that announces nothing, whatever it has."""
-    south, north = place.liar("south"), place.node("north")
-    until(lambda: south.announce() or live(north) == {"south"}, "they meet")
-    for round in range(5):
-        south.offer(round, sealed_by(place, "south", batch_of(place, "south", round)))
-    north.send(0, batch("north"))
-    assert collect(north, 0, deadline_s=0).missing == ("east", "south")
-    south.announce()
-    until(lambda: all(has_batch(north, "south", r) for r in range(5)), "all arrives")
-    north.send(5, batch("north"))
-    assert list(collect(north, 5, deadline_s=0).late) == [0, 1, 2, 3, 4]
 
 
 def test_a_batch_is_announced_at_once_and_again_to_whoever_comes(place, monkeypatch):
@@ -192,98 +163,29 @@ def test_a_stranger_takes_part_only_where_the_swarm_is_open(place):
 # What is refused. Each time south is at fault, and east is not disturbed.
 
 
-def refused_round(place, spoil):
-    """The round of north after ``spoil(liar)``, when it has looked at what south's liar did."""
+@pytest.mark.parametrize(
+    "reason, complaint", [("malformed", "ends at byte 5"), ("other sampling", "temperature 2")]
+)
+def test_a_batch_that_its_author_signed_and_that_is_of_no_use_is_its_fault(
+    place, reason, complaint
+):
+    """And east is not disturbed."""
     south, (north, east) = place.liar("south"), place.nodes("north", "east")
     until(lambda: south.announce() or "south" in live(north), "south is there")
-    spoil(south)
+    bad = b"noise" if reason == "malformed" else batch_of(place, "south", temperature=2.0)
+    south.offer(0, sealed_by(place, "south", bad))
+    south.announce()
     east.send(0, batch("east"))
     until(lambda: refusals(north, "south"), "something of south is refused")
     north.send(0, batch("north"))
     until(lambda: has_batch(north, "east", 0), "east's batch comes")
     got = collect(north, 0, deadline_s=0)
-    assert authors(got) == {"east", "north"}
-    assert got.missing == ("south",)
-    assert set(got.traffic.refused) == {"south"}
-    return north, got
-
-
-def positive(place):
-    data = batch_of(place, "south", codec="raw")
-    spoiled = data.replace(np.float32(-0.5).tobytes(), np.float32(0.5).tobytes())
-    assert len(spoiled) == len(data)
-    assert spoiled != data
-    return spoiled
-
-
-BAD_BATCHES = {
-    "noise": (lambda place: b"noise", "malformed", "ends at byte 5"),
-    "an old round": (lambda place: batch_of(place, "south", round=7), "other round", "for round 7"),
-    "another's name": (
-        lambda place: batch_of(place, "south", sender="east"), "forged", "message of 'east'"
-    ),
-    "foreign prompts": (
-        lambda place: batch_of(place, "south", digest=lambda id: prompt_digest(id)[::-1]),
-        "other task",
-        "question, system prompt and chat template",
-    ),
-    "another tokenizer": (
-        lambda place: batch_of(place, "south", tokenizer=b"x"), "other tokenizer", "tokenizer with"
-    ),
-    "sampling": (
-        lambda place: batch_of(place, "south", temperature=2.0), "other sampling", "temperature 2"
-    ),
-    "positive": (positive, "malformed", "expected a finite number <= 0"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", BAD_BATCHES)
-def test_a_batch_that_its_author_signed_and_that_is_of_no_use_is_its_fault(place, name):
-    make, reason, complaint = BAD_BATCHES[name]
-
-    def spoil(south):
-        south.offer(0, sealed_by(place, "south", make(place)))
-        south.announce()
-
-    north, got = refused_round(place, spoil)
+    assert (authors(got), got.missing) == ({"east", "north"}, ("south",))
     assert got.traffic.refused == {"south": 1}
+    assert got.traffic.received_bytes == len(south.signed[0]) + len(got.messages[1])
     assert peer(north, "south").refused == {reason: 1}
     (told,) = [text for text in place.said["north"] if text.startswith("refused from 'south'")]
     assert complaint in told
-
-
-def test_forged_announcements_silence_nobody(place):
-    claim = Offer(0, 1 << 30, b"d" * 16)
-
-    def forge(south):
-        for _ in range(4):  # One more than the faults that are a quarantine.
-            place.announce(south.session, "south", claim, key=Key.new())
-
-    north, got = refused_round(place, forge)
-    until(lambda: peer(north, "south").refused == {"forged": 4}, "all are refused")
-    assert (got.traffic.quarantined, peer(north, "south").quarantined_until_s) == ((), 0)
-
-
-@pytest.mark.parametrize("change", [{"run": "another"}, {"under": "east"}])
-def test_an_announcement_of_another_run_or_under_anothers_key_is_refused(place, change):
-    eve, north = place.sessions[0], place.node("north")
-    name = change.get("under", "south")
-    until(lambda: place.announce(eve, "south", **change) or refusals(north, name), "refused")
-    assert collect(north, 0, deadline_s=0).traffic.refused.keys() == {name}
-    assert peer(north, name).refused.keys() == {"other run" if "run" in change else "forged"}
-
-
-def test_noise_and_long_announcements_under_any_name_are_refused(place):
-    eve, north = place.sessions[0], place.node("north")
-    reasons = {"south": {"malformed"}, "east": {"too large"}, "?": {"unknown sender"}}
-
-    def shout():
-        for name, said in (("south", b"noise"), ("east", b"x" * 5000), ("No Name", b"")):
-            eve.put(f"{place.run}/ann/{name}", said)
-        return {n: set(one.refused) for n, one in north.status().peers.items()} == reasons
-
-    until(shout, "all are refused")
-    assert set(collect(north, 0, deadline_s=0).traffic.refused) == {"?", "east", "south"}
 
 
 def test_a_second_node_of_ones_own_name_is_told(place):
@@ -330,32 +232,6 @@ def test_who_serves_anothers_key_does_not_keep_its_batch_away(place):
         queryable.undeclare()
 
 
-def test_an_answer_of_another_size_is_not_even_copied(place):
-    north, eve = place.node("north"), place.sessions.pop()
-    signed, key = sealed_by(place, "south", batch_of(place, "south")), f"{place.run}/q/south/0"
-    with eve.declare_queryable(key, lambda query: query.reply(key, signed + bytes(9999))):
-
-        def announced():
-            place.announce(eve, "south", offer_of(0, signed))
-            return refusals(north, "south")
-
-        until(announced, "it is refused")
-    collect(north, 0, deadline_s=0)
-    assert any(f"{len(signed) + 9999} bytes came for its batch" in t for t in place.said["north"])
-
-
-def test_a_batch_that_another_key_signed_is_refused_without_proof(place):
-    def forge(south):
-        south.offer(0, Key.new().sign(BATCH, batch_of(place, "south")))
-        south.announce()
-
-    north, got = refused_round(place, forge)
-    assert got.traffic.quarantined == ()
-    until(lambda: refusals(north, "south") > 3, "it is tried again, and no quarantine comes of it")
-    assert peer(north, "south").refused.keys() == {"forged"}
-    assert peer(north, "south").quarantined_until_s == 0
-
-
 def test_three_bad_batches_in_a_row_and_a_peer_is_not_listened_to_for_a_while(place):
     south, north = place.liar("south"), place.node("north", quarantine_s=0.5)
     until(lambda: south.announce() or live(north), "they meet")
@@ -394,18 +270,6 @@ def test_a_node_that_comes_back_serves_what_it_sent_and_says_it_again(place):
     own = collect(again, 0, deadline_s=0)
     assert [c.problem_id for c in own.completions if c.author == "south"] == ["first"]
     assert got.traffic.refused == {}
-
-
-def test_messages_are_what_was_learned_from_as_it_came(place):
-    north, south = place.nodes("north", "south")
-    all_send(0, north=north, south=south)
-    got = collect(north, 0, deadline_s=LONG_S)
-    sealed_by_name = zip(("north", "south"), got.messages, strict=True)
-    read = [decode(verify(BATCH, m, place.key(name).public)) for name, m in sealed_by_name]
-    assert [message.sender for message in read] == ["north", "south"]
-    assert got.traffic.sent_bytes == len(got.messages[0])
-    assert got.traffic.received_bytes == len(got.messages[1])
-    assert got.traffic.sent_tokens == 2
 
 
 def test_a_full_disk_does_not_end_the_exchange_and_is_said_once(place, monkeypatch):
@@ -505,29 +369,3 @@ def test_who_asks_and_does_not_listen_holds_up_nobody(place, monkeypatch):
     heard = lambda: peer(north, "east").heard_s is not None  # noqa: E731
     until(heard, "what comes after them, by the same line, is heard")
     go_on.set()
-
-
-def test_a_size_beyond_the_limit_is_refused_and_nothing_is_fetched(place):
-    def claim(south):
-        for _ in range(3):  # Said three times it is still one fault.
-            place.announce(south.session, "south", Offer(0, 1 << 30, b"d" * 16))
-
-    north, got = refused_round(place, claim)
-    assert got.traffic.refused == {"south": 1}
-    assert got.traffic.received_bytes == len(got.messages[1])
-    assert peer(north, "south").refused == {"too large": 1}
-
-
-def test_the_first_batch_of_a_round_stays_though_its_author_announces_another(place):
-    south, north = place.liar("south"), place.node("north")
-    for problem in ("first", "second"):
-        message = place.terms("south").message(0, tuple(batch("south", problem)))
-        south.offer(0, sealed_by(place, "south", encode(message)))
-        if problem == "first":
-            until(lambda: south.announce() or has_batch(north, "south", 0), "it comes")
-    south.announce()
-    until(lambda: peer(north, "south").refused == {"replaced": 1}, "the change is noticed")
-    north.send(0, batch("north"))
-    got = collect(north, 0, deadline_s=LONG_S)
-    assert {c.problem_id for c in got.completions} == {"first", "p"}
-    assert got.traffic.refused == {"south": 1}

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from openai import AsyncOpenAI  # noqa: F401  what forks this has it
-
 from episodes import Here, Walk
 from potluck.episode import Turn
 from potluck.episode import text_of as text_of_turns

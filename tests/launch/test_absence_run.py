@@ -9,7 +9,6 @@ from potluck.launch.in_process import join, run
 
 SWARM = ("swarm.gather_s=0", "deadline_s=0.05", "swarm.listen=['tcp/127.0.0.1:0']")
 PLANS = {
-    "horizontal": ("plan=horizontal",),
     "vertical": ("plan=vertical",),
     "free": ("plan=horizontal", "pace=free"),
     "untrusted": ("plan=horizontal", "objective.method=lws", "objective.trust=nobody"),

@@ -9,7 +9,6 @@ from potluck.config import ConfigError
 from potluck.exchange import Message, Received, decode, decode_round, memory
 from potluck.exchange.keys.keys import without_signature
 from potluck.launch.in_process import run
-from potluck.objective.methods import METHODS
 
 FREE = ("pace=free", "plan=horizontal", "objective.method=lws")
 
@@ -46,13 +45,6 @@ def messages(folder, node) -> list[list[Message]]:
     return [[decode(without_signature(data)) for data in round.messages] for round in rounds]
 
 
-def test_it_repeats_to_the_bit_and_is_another_run_than_one_in_step(recipe, whole_outcome, tmp_path):
-    run(recipe(), tmp_path / "again")
-    assert outcome(tmp_path / "again", 6) == whole_outcome
-    run(recipe("pace=together"), tmp_path / "together")
-    assert outcome(tmp_path / "together", 6) != whole_outcome
-
-
 def test_each_batch_is_learned_from_once_and_is_held_against_own_completions(whole):
     for node, other in zip(NAMES, NAMES[::-1], strict=True):
         rounds = messages(whole, node)
@@ -75,24 +67,15 @@ def test_no_problem_is_written_twice_in_a_pass(whole):
         assert len(written) == len(set(written)) == 24
 
 
-@pytest.mark.parametrize("round", [0, 5])
-def test_after_a_crash_it_goes_on_to_the_same_end(recipe, whole_outcome, tmp_path, round):
-    crash(recipe(), tmp_path / "cut", round)
-    run(recipe(), tmp_path / "cut", resume=True)
-    assert outcome(tmp_path / "cut", 6) == whole_outcome
-
-
-@pytest.mark.parametrize("crashes", [(1, 3, 3), (2, 4, 5)])
-def test_after_several_crashes_too(recipe, whole_outcome, tmp_path, crashes):
-    for at, round in enumerate(crashes):
+def test_after_several_crashes_it_goes_on_to_the_same_end(recipe, whole_outcome, tmp_path):
+    for at, round in enumerate((0, 3, 3, 5)):
         crash(recipe(), tmp_path / "cut", round, resume=at > 0)
     run(recipe(), tmp_path / "cut", resume=True)
     assert outcome(tmp_path / "cut", 6) == whole_outcome
 
 
-@pytest.mark.parametrize("round, phase", [(1, "write"), (2, "learn")])
-def test_ctrl_c_leaves_what_it_can_go_on_from(recipe, whole_outcome, tmp_path, round, phase):
-    assert run(recipe(), tmp_path / "cut", display=StopsAt(round, phase)).interrupted
+def test_ctrl_c_leaves_what_it_can_go_on_from(recipe, whole_outcome, tmp_path):
+    assert run(recipe(), tmp_path / "cut", display=StopsAt(1, "write")).interrupted
     assert not run(recipe(), tmp_path / "cut", resume=True).interrupted
     assert outcome(tmp_path / "cut", 6) == whole_outcome
 
@@ -155,12 +138,6 @@ def test_what_makes_no_sense_at_this_pace_is_refused_with_the_way_out(recipe, tm
         recipe("node.small={engine={name='file', path='x.jsonl'}}")
     with pytest.raises(ConfigError, match="writes 1 of the 4 completions"):
         run(recipe("intake=3"), tmp_path / "alone")
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_goes(recipe, tmp_path, method):
-    run(recipe(f"objective.method={method}", "rounds=2"), tmp_path / "run")
-    assert lines(tmp_path / "run", "small", "metrics")[-1]["updates"] == 1
 
 
 def test_alone_it_writes_everything(recipe, tmp_path):

@@ -30,16 +30,3 @@ def test_untrained_models_earn_nothing_on_real_questions_and_leave_checkpoints_t
         place = checkpoint.checkpoint_folder(tmp_path / "run" / node, 1)
         AutoModelForCausalLM.from_pretrained(place)
         assert "<|im_start|>" in AutoTokenizer.from_pretrained(place).get_vocab()
-
-
-def test_paid_by_a_hash_they_train_on_each_others_completions(gsm8k_path, gsm8k_models, tmp_path):
-    run(recipe(gsm8k_path, gsm8k_models, "task.reward=hash"), tmp_path / "run")
-    for node, other in (("small", "large"), ("large", "small")):
-        (line,) = lines(tmp_path / "run", node)
-        assert line["rows_trained"] > 0
-        assert line["sources"][other]["rows_trained"] > 0
-        assert abs(line["sources"][other]["log_ratio_mean"]) > 1e-3
-        before = AutoModelForCausalLM.from_pretrained(gsm8k_models / f"gsm8k-{node}").state_dict()
-        place = checkpoint.checkpoint_folder(tmp_path / "run" / node, 1)
-        after = AutoModelForCausalLM.from_pretrained(place).state_dict()
-        assert any(not before[name].equal(after[name]) for name in before)

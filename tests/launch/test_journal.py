@@ -4,16 +4,19 @@ import json
 import os
 import signal
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 import tiny
 from displays import Listener
+from potluck.exchange import Status
 from potluck.launch import journal as module
 from potluck.launch.in_process import join, run
 from potluck.launch.journal import Journal
+from potluck.node.storage.record import Record
 from potluck.reports.events import Notice
 from potluck.reports.runs import STATUS
 from potluck.reports.status import FolderStatus
@@ -100,32 +103,12 @@ def test_it_tells_of_the_peers_of_a_swarm(recipe, tmp_path):
 
 def test_checkpoints_and_messages_are_kept_with_their_times(recipe, tmp_path):
     began_s = time.time()
-    run(recipe(), tmp_path / "run")
+    for rounds in (2, 3):
+        run(recipe(f"rounds={rounds}"), tmp_path / "run", resume=rounds > 2)
     events = events_of(tmp_path / "run" / "large")
-    saved = [e for e in events if e["kind"] == "checkpoint"]
-    assert [(e["round"], e["text"]) for e in saved] == [
-        (0, "saved after 1 rounds"),
-        (1, "saved after 2 rounds"),
-        (2, "saved after 3 rounds"),
-    ]
+    saved = [(e["round"], e["text"]) for e in events if e["kind"] == "checkpoint"]
+    assert saved == [(at, f"saved after {at + 1} rounds") for at in range(3)]
     assert all(began_s - 1 < e["time_s"] < time.time() + 1 for e in events)
-    run(recipe("rounds=4"), tmp_path / "run", resume=True)
-    texts = [e["text"] for e in events_of(tmp_path / "run" / "large")]
-    assert texts.count("saved after 3 rounds") == 1
-    assert texts[-1] == "saved after 4 rounds"
-
-
-class Interrupts(Listener):
-    """Presses Ctrl-C once."""
-
-    def round_done(self, node, report):
-        if node == "large":
-            os.kill(os.getpid(), signal.SIGINT)
-
-
-def test_a_run_that_was_stopped_says_so(recipe, tmp_path):
-    assert run(recipe(), tmp_path / "run", display=Interrupts()).interrupted
-    assert status_of(tmp_path / "run" / "large").own.phase == "stopped"
 
 
 def test_a_start_that_came_to_nothing_leaves_the_folder_free(recipe, tmp_path):
@@ -143,49 +126,63 @@ def test_a_start_that_came_to_nothing_leaves_the_folder_free(recipe, tmp_path):
     join(recipe("swarm.gather_s=0", *ALONE), "large", tmp_path / "run")
 
 
-def test_a_journal_that_cannot_be_written_ends_no_run(recipe, tmp_path, monkeypatch):
-    def full(path, data):
-        raise OSError(28, "No space left on device", str(path))
+@pytest.fixture
+def kept(recipe, tmp_path):
+    """A journal, its config, and stand-ins for its nodes, which have heard nothing."""
+    config, told = recipe("rounds=2"), []
 
-    monkeypatch.setattr(module, "write_for_readers", full)
-    assert run(recipe(), tmp_path / "run").rounds == 3
-    assert not (tmp_path / "run" / "large" / STATUS).exists()
+    def exchange(tell):
+        return SimpleNamespace(status=lambda: Status({}, 0), tell=tell)
+
+    def journal(tell=told.append, first=0):
+        nodes = [
+            SimpleNamespace(
+                name=name,
+                exchange=exchange(tell),
+                record=Record(tmp_path / name, run="x", node=name),
+            )
+            for name in config.node
+        ]
+        return Journal(config, tmp_path, tuple(config.node), first), nodes
+
+    journal.told, journal.folder = told, tmp_path
+    return journal
 
 
-@contextmanager
-def talking(journal, taken):
-    with taken:
-        for n in range(9):
-            journal.show(Notice(f"message {n} {'x' * 9000}"))
-        yield
-
-
-def test_an_exchange_that_cannot_tell_ends_no_run(recipe, tmp_path, monkeypatch):
-    def broken(exchange, line):
+def test_a_journal_that_cannot_be_told_or_written_ends_no_run(kept, monkeypatch):
+    def broken(*_):
         raise RuntimeError("a transport of somebody's own")
 
-    monkeypatch.setattr("potluck.exchange.memory._Member.tell", broken, raising=True)
-    assert run(recipe(), tmp_path / "run").rounds == 3
+    def full(path, data, *, synced):
+        raise OSError(28, "No space left on device", str(path))
+
+    journal, nodes = kept(broken)
+    with journal, journal.of(nodes):
+        pass
+    journal, nodes = kept()
+    monkeypatch.setattr(module, "write_atomically", full)
+    with journal, journal.of(nodes):
+        journal.show(Notice("a run goes on"))
+    assert [e["text"] for e in events_of(kept.folder / "large")] == ["a run goes on"]
 
 
-def test_messages_are_bounded(recipe, tmp_path, monkeypatch):
+def test_messages_are_bounded(kept, monkeypatch):
     monkeypatch.setattr(module, "MOST_EVENTS", 3)
-
-    monkeypatch.setattr(
-        Journal, "of", lambda journal, nodes, of=Journal.of: talking(journal, of(journal, nodes))
-    )
-    run(recipe(), tmp_path / "run")
-    told = [e for e in events_of(tmp_path / "run" / "large") if e["kind"] == "message"]
+    journal, nodes = kept()
+    with journal:
+        journal.show(Notice(f"message 0 {'x' * 9000}"))  # before the nodes are there
+        with journal.of(nodes):
+            for n in range(1, 9):
+                journal.show(Notice(f"message {n} {'x' * 9000}"))
+    told = events_of(kept.folder / "large")
     assert [e["text"][:9] for e in told] == ["message 0", "message 1", "3 message"]
     assert max(len(e["text"]) for e in told) == 500
 
 
-def test_the_swarm_is_told_how_each_node_ended(recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "BEAT_S", 0.002)  # so the last round is told before the end
-    told = []
-    monkeypatch.setattr(
-        "potluck.exchange.memory._Member.tell", lambda member, line: told.append(line)
-    )
-    run(recipe(), tmp_path / "run")
-    last = {line.node: line.phase for line in told}
-    assert last == {"large": "ended", "small": "ended"}
+@pytest.mark.parametrize("first, phase", [(2, "ended"), (1, "stopped")])
+def test_the_swarm_is_told_how_each_node_ended(kept, first, phase):
+    journal, nodes = kept(first=first)
+    with journal, journal.of(nodes):
+        pass
+    assert {line.node: line.phase for line in kept.told} == dict.fromkeys(("large", "small"), phase)
+    assert status_of(kept.folder / "small").own.phase == phase

@@ -94,7 +94,7 @@ def test_frozen_weights_stay_as_they_are_to_the_bit_and_have_no_optimiser_state(
         return trained[name]
 
     monkeypatch.setattr(nodes, "make_learner", caught)
-    run(recipe(), tmp_path / "run")
+    run(recipe(rounds=1), tmp_path / "run")
     base = dict(LanguageModel.load(BASE, device="cpu").network.named_parameters())
     learner = trained["adapter"]
     weights = dict(learner.policy.network.named_parameters())
@@ -153,21 +153,21 @@ def test_a_resumed_run_of_an_adapter_is_the_one_that_never_stopped(done, tmp_pat
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "plain"
-    run(recipe(rounds=2), folder)
+    run(recipe(rounds=1), folder)
     return folder
 
 
 @pytest.mark.parametrize("change", ["r=2", "alpha=3", "dropout=0.5", 'targets=["o_proj"]'])
 def test_every_option_of_an_adapter_changes_what_is_learned(plain, tmp_path, change):
     changed = tmp_path / "changed"
-    run(recipe(f"node.adapter.lora.{change}", rounds=2), changed)
+    run(recipe(f"node.adapter.lora.{change}", rounds=1), changed)
     assert numbers(plain, "adapter") != numbers(changed, "adapter")
     was, now = (
         make_learner(
             recipe(*([] if f is plain else [f"node.adapter.lora.{change}"])),
             "adapter",
             f / "adapter",
-            2,
+            1,
         ).policy.network
         for f in (plain, changed)
     )

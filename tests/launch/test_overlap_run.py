@@ -18,7 +18,7 @@ from potluck.model import LanguageModel
 
 NAMES = ("large", "small")
 """``small`` writes through the server."""
-ROUNDS = 4
+ROUNDS = 3
 
 
 @pytest.fixture
@@ -108,15 +108,14 @@ def test_a_lora_node_overlaps(recipe, server, tmp_path):
 def test_what_is_learned_again_after_a_crash_ends_as_it_would_have(recipe, tmp_path):
     """The round that was being written is written again, with the weights it was begun with."""
     run(recipe(), tmp_path / "whole")
-    for round in (0, 2):
-        crash(recipe(), tmp_path / f"cut-{round}", round)
-        run(recipe(), tmp_path / f"cut-{round}", resume=True)
+    crash(recipe(), tmp_path / "cut", 1)
+    run(recipe(), tmp_path / "cut", resume=True)
     left = []
-    for name in ("whole", "cut-0", "cut-2"):
+    for name in ("whole", "cut"):
         written = [own_completions(tmp_path / name, round) for round in range(ROUNDS)]
         end = tmp_path / name / "small" / "checkpoints" / f"{ROUNDS:06d}" / "model.safetensors"
         left.append((written, end.read_bytes()))
-    assert left[0] == left[1] == left[2]
+    assert left[0] == left[1]
 
 
 def test_ctrl_c_while_the_next_round_is_being_written_leaves_a_run_that_goes_on(
@@ -131,7 +130,7 @@ def test_ctrl_c_while_the_next_round_is_being_written_leaves_a_run_that_goes_on(
                 os.kill(os.getpid(), signal.SIGINT)
 
         def phase(self, node, name, done, total):
-            if name == "learn":
+            if name == "learn" and not server.stalls:  # one event: what waits for it is let go
                 server.stalls = threading.Event()  # so the next round is never there
 
     folder = tmp_path / "run"

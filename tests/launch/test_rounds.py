@@ -10,7 +10,7 @@ from potluck.config import as_config
 from potluck.exchange import ExchangeError, Status
 from potluck.launch import in_process, rounds
 from potluck.launch.in_process import join, run
-from potluck.launch.rounds import ALONE, ALONE_ROUNDS, Course, LocalRounds
+from potluck.launch.rounds import ALONE, Course, LocalRounds
 from potluck.node.loop import Node
 from potluck.node.pace.together import Together
 from potluck.node.storage.record import Record
@@ -263,21 +263,27 @@ def test_nodes_of_one_process_write_no_times(tmp_path):
 SWARM = ("swarm.gather_s=0", "deadline_s=0.05", "swarm.listen=['tcp/127.0.0.1:0']")
 
 
-@pytest.mark.parametrize("rounds", [ALONE_ROUNDS - 1, ALONE_ROUNDS + 2])
-def test_a_node_that_is_alone_for_long_says_so_once(tmp_path, tiny_models, rounds):
+@pytest.fixture
+def soon(monkeypatch):
+    """An alert after two rounds alone."""
+    monkeypatch.setattr(rounds, "ALONE_ROUNDS", 2)
+
+
+@pytest.mark.parametrize("lived", [1, 4])
+def test_a_node_that_is_alone_for_long_says_so_once(soon, tmp_path, tiny_models, lived):
     shown = Hears()
-    config = tiny.recipe(tiny_models, f"rounds={rounds}", "problems_per_round=2", *SWARM)
+    config = tiny.recipe(tiny_models, f"rounds={lived}", "problems_per_round=2", *SWARM)
     join(config, "small", tmp_path / "run", display=shown)
-    assert shown.said.count(ALONE) == (rounds >= ALONE_ROUNDS)
+    assert shown.said.count(ALONE) == (lived >= 2)
 
 
-def test_nodes_of_one_process_and_a_node_by_itself_are_never_alone(tmp_path, tiny_models):
-    rounds = f"rounds={ALONE_ROUNDS}", "problems_per_round=2"
-    for names in (["small"], ["large", "small"]):
-        shown = Hears()
-        config = tiny.recipe({name: tiny_models[name] for name in names}, *rounds)
-        run(config, tmp_path / f"run{len(names)}", display=shown)
-        assert ALONE not in shown.said
+@pytest.mark.parametrize("names", [["small"], ["large", "small"]])
+def test_nodes_of_one_process_and_a_node_by_itself_are_never_alone(
+    soon, tmp_path, tiny_models, names
+):
+    shown, nodes = Hears(), {name: tiny_models[name] for name in names}
+    run(tiny.recipe(nodes, "rounds=2", "problems_per_round=2"), tmp_path / "run", display=shown)
+    assert ALONE not in shown.said
 
 
 @pytest.mark.parametrize("all_here", [True, False])

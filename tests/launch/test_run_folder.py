@@ -14,8 +14,6 @@ import pytest
 
 import tiny
 from displays import Listener
-from faults.swarm import Swarm
-from forked import Forked
 from potluck.files import append, remedy, write_atomically
 from potluck.launch import nodes as launch_nodes
 from potluck.launch import rounds as launch_rounds
@@ -191,29 +189,6 @@ def test_a_second_fresh_run_is_refused_while_the_first_has_written_nothing(recip
             run_local_swarm(recipe(), tmp_path / "run", resume=False, display=Listener())
     assert [path.name for path in (tmp_path / "run").iterdir()] == [LOCK]
     assert run(recipe("rounds=1"), tmp_path / "run").rounds == 1
-
-
-def test_a_node_that_is_started_twice_is_refused_and_the_first_goes_on(recipe, tmp_path):
-    """Two real processes with ``join --resume`` in one folder; then the first one is killed."""
-    config = recipe("rounds=2000", "swarm.gather_s=0.1", names=("small",))
-    with Swarm(config, tmp_path / "run", popen=Forked) as swarm:
-        swarm.start()
-        swarm.wait_until(lambda: swarm.round("small") >= 2, "three rounds")
-        first = swarm.running["small"]
-        swarm.start("small", resume=True)
-        assert swarm.wait() == {"small": 2}
-        swarm.running["small"] = first
-        refused = f"potluck: {tmp_path}/run/small is in use by process {first.pid} "
-        said = swarm.log("small").splitlines()  # of both
-        assert any(line.startswith(refused) for line in said)
-        before = swarm.round("small")
-        swarm.wait_until(lambda: swarm.round("small") > before + 2, "the first goes on")
-        swarm.signal("small", signal.SIGKILL)
-        before = swarm.round("small")
-        swarm.start("small", resume=True)
-        swarm.wait_until(lambda: swarm.round("small") > before + 1, "the lock was free again")
-        rounds = [line["round"] for line in swarm.metrics("small")]
-    assert rounds == list(range(len(rounds)))
 
 
 def test_what_a_killed_process_left_unfinished_is_gone_at_the_next_start(recipe, tmp_path):

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -50,27 +48,12 @@ class Follows(Hears):
         self.evaluations.append(node)
 
 
-def start_with(monkeypatch, popen):
-    stand_in = SimpleNamespace(**{**vars(FORKING), "Popen": popen})
-    monkeypatch.setattr(children, "subprocess", stand_in)
-
-
-@pytest.fixture
-def one_as_for_a_user(monkeypatch):
-    """The first node is once started as a user starts it, all others are forked."""
-
-    def popen(words, **options):
-        as_for_a_user = NAMES[0] in words and "--resume" not in words
-        return (subprocess.Popen if as_for_a_user else Forked)(words, **options)
-
-    start_with(monkeypatch, popen)
-
-
 def test_a_process_for_each_node_gives_the_numbers_of_one_for_all_ctrl_c_or_not(
-    models, one_as_for_a_user, tmp_path
+    models, monkeypatch, tmp_path
 ):
     """To the last bit: nobody was late, so everybody learned from the same completions, and each
     goes on with what it and the others had sent."""
+    monkeypatch.setattr(children, "subprocess", FORKING)
     names, each = NAMES[:2], tmp_path / "each"
 
     def config(rounds):
@@ -107,7 +90,7 @@ def test_a_process_for_each_node_gives_the_numbers_of_one_for_all_ctrl_c_or_not(
 def test_a_real_mistake_in_both_processes_is_one_line_and_leaves_no_folder(
     desk, potluck_says, monkeypatch
 ):
-    start_with(monkeypatch, Forked)
+    monkeypatch.setattr(children, "subprocess", FORKING)
     mistake = ("--set", "node.large.model=none-here")
     code, out, err = potluck_says("run", str(STARTING_RECIPE), *mistake)
     assert code == 2

@@ -97,7 +97,7 @@ def answers_of(lot, number, styles, pays, problems=5, each=3):
     return found
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_it_silences_what_plain_loops_silence(seed):
     lot = random.Random(seed)
     styles = {"me": lot.random(), "x": lot.random(), "y": lot.random()}

@@ -9,6 +9,7 @@ import torch
 from msgspec import json as lines_of_json
 
 import tiny
+from node.test_learner import row_logp
 from node.test_trust import OTHER, OWN, THIRD, groups_of, learner_of
 from potluck.launch.in_process import run
 from potluck.node.learning.batch import pack
@@ -32,14 +33,10 @@ def recorded(method="f-tis", *, trusts=lambda author: True, size_bytes=PLENTY, r
 
 
 def read_by(policy, row):
-    """ln p of each token, one forward pass a token."""
-    logps, ids = [], [*row.prompt_P.tolist()]
-    for token in row.token_T.tolist():
-        with torch.no_grad():
-            logits = policy.network(torch.tensor([ids])).logits[0, -1, : policy.vocabulary]
-        logps.append(logits.double().log_softmax(-1)[token].item())
-        ids.append(token)
-    return logps
+    """ln p of each token, by a forward pass of the row alone."""
+    with torch.no_grad():
+        logp = row_logp(policy.network, row.prompt_P, row.completion, 1.0)
+    return [each.item() for each in logp]
 
 
 @pytest.mark.parametrize(("claims", "measure"), [("as they are", "log-ratio"), (None, "ln p")])

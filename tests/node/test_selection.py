@@ -300,8 +300,3 @@ def test_who_is_first_changes_from_round_to_round():
     first = {next(n for n, c in caps(dict.fromkeys("abcd", 1), together=0.04, salt=str(r)).items()
                   if c) for r in range(40)}  # fmt: skip
     assert first == set("abcd")
-
-
-@pytest.mark.parametrize("nothing", [{"each": 0}, {"together": 0}, {"known": 0}])
-def test_a_part_of_nothing_is_nothing(nothing):
-    assert caps({"mia": 5}, **nothing) == {"mia": 0}

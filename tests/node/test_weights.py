@@ -1,22 +1,13 @@
 """Weights that a learner is given: of a row, or of the whole batch."""
 
-import copy
 import math
 from dataclasses import replace
 
 import pytest
 import torch
 
-import paper
 import tiny
-from node.test_learner import advantages_of as advantages
-from node.test_learner import (
-    assert_same_gradient,
-    batch_of,
-    learner_of,
-    ragged_groups,
-    row_logp,
-)
+from node.test_learner import assert_same_gradient, batch_of, learner_of, oracle, ragged_groups
 from nouns import group
 from potluck.node.learning.batch import pack
 from potluck.node.learning.learner import silent
@@ -34,33 +25,23 @@ def relative(rows, options):
     return torch.where(rows.own_B, 1.0, (rows.likelihood_B / own) ** options.likelihood_exponent)
 
 
-def oracle(policy, groups, c):
-    """One completion at a time, in float64."""
-    network = copy.deepcopy(policy.network).double()
-    rows = [(policy.prompt(g.problem), each) for g in groups for each in g.completions]
-    advantage = [a for g in groups for a in advantages(g, "std")]
-    logp = [row_logp(network, *row, 1.0) for row in rows]
-    start = [[x.item() for x in each] for each in logp]
-    likely = [math.exp(sum(each) / len(each)) for each in start]
-    own = [written.author == "north" for _, written in rows]
+def relative_by_loops(advantage, start, own, *, c, **more):
+    likely = [math.exp(sum(logp) / len(logp)) for logp in start]
     read = [p for p, mine, a in zip(likely, own, advantage, strict=True) if mine and a]
-    for i, mine in enumerate(own):
-        if not mine:
-            weight = (likely[i] / (sum(read) / len(read))) ** c
-            advantage[i] = weight * max(advantage[i], 0)
-    (-paper.nois_objective(logp, start, None, advantage, epsilon=0.2)).backward()
-    return [p.grad for p in network.parameters()]
+    mean, rows = sum(read) / len(read), zip(advantage, likely, own, strict=True)
+    return [a if mine else (p / mean) ** c * max(a, 0) for a, p, mine in rows]
 
 
 def weighed(weight, policy, *, budget=10_000, objective=SUCCESSES):
-    return replace(learner_of(policy, objective, budget=budget), weight=weight)
+    return replace(learner_of(policy, objective, budget=budget), own_weight=weight)
 
 
 @pytest.mark.parametrize("budget", [1, 30, 10_000])
 def test_a_weight_of_the_whole_batch_is_what_plain_loops_give(budget):
     policy, groups = tiny.policy(sharpness=4), ragged_groups(authors=("south", "north"), spread=0.5)
     found = weighed(relative, policy, budget=budget).score_and_gradient(batch_of(policy, groups))[1]
-    assert_same_gradient(found.tensors, oracle(policy, groups, SUCCESSES.likelihood_exponent))
+    expected = oracle(policy, groups, SUCCESSES, from_others=relative_by_loops)[1]
+    assert_same_gradient(found.tensors, expected)
     plain = weighed(None, policy).score_and_gradient(batch_of(policy, groups))[1]
     assert not torch.allclose(found.tensors[0], plain.tensors[0], atol=1e-4)
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
@@ -106,44 +106,6 @@ def test_a_loss_equals_the_paper_term_by_term(loss_of, batch, epsilon):
 
 @every_loss
 @given(batch=batches)
-def test_a_gradient_is_the_slope_of_the_papers_objective(loss_of, batch):
-    """Central differences; the two kinks of the clip have no slope and are left out."""
-    kinks = (math.log(0.8), math.log(1.2))
-    for tokens, _ in batch:
-        for now, start, gen in tokens:
-            assume(all(abs(now - below - k) > 1e-3 for below in (start, gen) for k in kinks))
-    inputs = tensors(batch)
-    loss_of(*inputs, DEFAULT).backward()
-    logp, *rest = lists(batch)
-    for i, row in enumerate(logp):
-        for t, now in enumerate(row):
-            value = {}
-            for step in (-1e-5, 1e-5):
-                row[t] = now + step
-                value[step] = LOSSES[loss_of](logp, *rest, epsilon=0.2)
-            row[t] = now
-            slope = (value[1e-5] - value[-1e-5]) / 2e-5
-            assert_close(inputs[0].grad[i, t].item(), -slope, rtol=1e-3, atol=1e-4)
-
-
-@given(batches, st.floats(0.1, 10))
-def test_tis_caps_its_weights_where_the_paper_does(batch, cap):
-    ours = tis_loss(*tensors(batch), ObjectiveConfig(weight_cap=cap))
-    theirs = paper.tis_objective(*lists(batch), C=cap, epsilon=0.2)
-    assert_close(ours.item(), -theirs, rtol=1e-4, atol=1e-4)
-
-
-@given(batches, st.floats(0.1, 10))
-def test_no_token_weighs_more_than_the_cap(batch, cap):
-    logp_BT, _, gen_BT, advantage_B, mask_BT = tensors(batch)
-    options, start_BT = ObjectiveConfig(weight_cap=cap), logp_BT.detach()
-    tis_loss(logp_BT, start_BT, gen_BT, advantage_B, mask_BT, options).backward()
-    bound_BT = cap * advantage_B.abs() / mask_BT.sum(1) / len(batch)
-    assert (logp_BT.grad.abs() <= bound_BT.unsqueeze(1) * 1.0001 + 1e-9).all()
-
-
-@every_loss
-@given(batch=batches)
 def test_no_gradient_flows_through_the_start_of_the_round(loss_of, batch):
     logp_BT, start_BT, gen_BT, advantage_B, mask_BT = tensors(batch, 0.0)
     start_BT = start_BT.clone().requires_grad_()
@@ -208,46 +170,21 @@ def test_a_token_that_one_policy_excludes_costs_a_finite_number(loss_of, apart, 
         assert gradient_BT.isfinite().all()
 
 
-# Whole presets: the loss, and the filter before it or not.
-
-PRESETS = [(method.importance, method.filter) for method in METHODS.values()]
-every_preset = pytest.mark.parametrize("importance, filter", PRESETS)
-
-
-def preset_loss(importance, filter, logp_BT, start_BT, gen_BT, advantage_B, mask_BT, limit=50.0):
-    if filter:
-        divergence_B = divergence_from_author(start_BT, gen_BT, mask_BT)
-        advantage_B = filter_advantages(advantage_B, divergence_B, limit=limit)
-    return losses.LOSSES[importance](logp_BT, start_BT, gen_BT, advantage_B, mask_BT, DEFAULT)
-
-
 @given(batches)
-def test_on_policy_all_six_presets_have_one_gradient(batch):
+def test_on_policy_all_schemes_have_one_gradient(batch):
     gradients = []
-    for importance, filter in PRESETS:
+    for loss_of in LOSSES:
         logp_BT, _, _, advantage_B, mask_BT = tensors(batch)
         own_BT = logp_BT.detach().clone()
-        preset_loss(importance, filter, logp_BT, own_BT, own_BT, advantage_B, mask_BT).backward()
+        loss_of(logp_BT, own_BT, own_BT, advantage_B, mask_BT, DEFAULT).backward()
         gradients.append(logp_BT.grad)
     for other in gradients[1:]:
         assert_close(other, gradients[0])
 
 
-@every_preset
-@pytest.mark.parametrize("apart", [1000.0, -1000.0])
-@pytest.mark.parametrize("advantage", [1.0, 0.0, -1.0])
-def test_a_log_ratio_of_a_thousand_stops_no_preset(importance, filter, apart, advantage):
-    """``apart`` is ln pi_start - ln pi_gen of the first token."""
-    start_BT = torch.tensor([[min(apart, 0.0), -0.5]])
-    gen_BT = torch.tensor([[min(-apart, 0.0), -0.5]])
-    logp_BT, advantage_B = start_BT.clone().requires_grad_(), torch.tensor([advantage])
-    mask_BT = torch.ones(1, 2, dtype=torch.bool)
-    loss = preset_loss(importance, filter, logp_BT, start_BT, gen_BT, advantage_B, mask_BT)
-    loss.backward()
-    assert loss.isfinite()
-    assert logp_BT.grad.isfinite().all()
-    silenced = advantage == 0 or (filter and advantage < 0)
-    assert (logp_BT.grad == 0).all() == silenced
+# Whole presets: the loss, and the filter before it or not.
+
+PRESETS = sorted({(method.importance, method.filter) for method in METHODS.values()})
 
 
 rounds = st.lists(
@@ -261,8 +198,7 @@ rounds = st.lists(
 )
 
 
-@every_preset
-@settings(max_examples=40)
+@pytest.mark.parametrize("importance, filter", PRESETS)
 @given(
     groups=rounds,
     scale=st.sampled_from(["std", "none"]),

@@ -31,31 +31,16 @@ def load_of(shares, weights):
 @every_plan
 @given(problems=ids, weights=unequal, group_size=st.integers(1, 20))
 def test_every_plan_fills_every_group_exactly(plan, problems, weights, group_size):
-    written = Counter()
+    written, asked = Counter(), Counter()
     for share in plan(problems, weights, group_size):
         assert share.node in weights
         assert share.count > 0
         written[share.problem_id] += share.count
+        asked[share.problem_id, share.node] += 1
     assert written == dict.fromkeys(problems, group_size)
-
-
-@every_plan
-@given(problems=ids, weights=unequal, group_size=st.integers(1, 20))
-def test_no_node_has_two_shares_of_one_problem(plan, problems, weights, group_size):
-    requests = Counter((s.problem_id, s.node) for s in plan(problems, weights, group_size))
-    assert set(requests.values()) == {1}
-
-
-@given(problems=ids, weights=unequal, group_size=st.integers(1, 20))
-def test_vertical_gives_each_problem_one_author(problems, weights, group_size):
-    shares = vertical(problems, weights, group_size)
-    assert [s.problem_id for s in shares] == problems
-
-
-@given(weights=equal, group_size=st.integers(1, 20))
-def test_horizontal_loads_no_equal_node_more_than_one_above_another(weights, group_size):
-    load = load_of(horizontal(["p"], weights, group_size), weights)
-    assert max(load.values()) - min(load.values()) <= 1
+    assert [*written] == problems
+    assert {*asked.values()} == {1}, "no node has two shares of one problem"
+    assert plan is horizontal or len(asked) == len(problems)  # each problem has one author
 
 
 @given(problems=ids, weights=equal, group_size=st.integers(1, 20))
@@ -65,19 +50,13 @@ def test_horizontal_evens_out_over_a_round(problems, weights, group_size):
     assert max(load.values()) - min(load.values()) <= 1
 
 
-@given(weights=unequal, count=st.integers(1, 60))
-def test_a_node_writes_groups_in_proportion_to_its_weight(weights, count):
-    load, whole = load_of(vertical(numbered(count), weights, 1), weights), sum(weights.values())
+@every_plan
+@given(weights=unequal, count=st.integers(1, 60), group_size=st.integers(1, 6))
+def test_a_node_writes_in_proportion_to_its_weight(plan, weights, count, group_size):
+    size = 1 if plan is vertical else group_size  # vertically a group is dealt whole
+    load, whole = load_of(plan(numbered(count), weights, size), weights), sum(weights.values())
     for node, weight in weights.items():
-        assert abs(load[node] - count * weight / whole) < len(weights)
-
-
-@given(weights=unequal, count=st.integers(1, 6), group_size=st.integers(1, 20))
-def test_a_node_writes_completions_in_proportion_to_its_weight(weights, count, group_size):
-    load = load_of(horizontal(numbered(count), weights, group_size), weights)
-    whole = sum(weights.values())
-    for node, weight in weights.items():
-        assert abs(load[node] - count * group_size * weight / whole) < len(weights)
+        assert abs(load[node] - count * size * weight / whole) < len(weights)
 
 
 @given(st.floats(0.01, 100), st.floats(0.01, 100), st.integers(1, 60))

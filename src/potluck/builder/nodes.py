@@ -129,7 +129,7 @@ def make_learner(
         longest=config.sampling.max_new_tokens,
         loss=load_loss(config, trust_code=trust_code),
         reference=reference,
-        weight=load_weight(config, trust_code=trust_code),
+        own_weight=load_weight(config, trust_code=trust_code),
     )
 
 
@@ -151,14 +151,14 @@ def make_remote(
     return RemoteLearner(
         name,
         reader,
-        session,
         config.objective,
+        session,
         LearningRate(*schedule),
         dict(zip(ADAM, (*node.adam_betas, node.gradient_clip_norm), strict=True)),
         rows=config.problems_per_round * config.group_size,
         longest=sampling.max_new_tokens,
         loss=load_loss(config, trust_code=trust_code),
-        weight=load_weight(config, trust_code=trust_code),
+        own_weight=load_weight(config, trust_code=trust_code),
     )
 
 
@@ -289,12 +289,11 @@ def _engine(
     node = config.node[learner.name]
     settings = _settings(config, learner.name, folder, task, notify)
     if isinstance(learner, RemoteLearner):
-        most = settings.max_new_tokens, settings.max_total_tokens
-        return TinkerEngine(learner.policy, learner.session, *most)
+        return TinkerEngine(learner.policy, settings, learner.session)
     assert isinstance(learner, Learner)
     if isinstance(policy := learner.policy, ShardedModel):
         picklable = replace(settings, notify=ignore)
-        return DistributedEngine(learner.processes, policy, node.engine, picklable)
+        return DistributedEngine(policy, picklable, learner.processes, node.engine)
     assert not isinstance(node.engine, TextOptions), "a learner writes with weights of its own"
     return node.engine.build(policy, settings)
 

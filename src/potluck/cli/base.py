@@ -23,9 +23,6 @@ err = Console(stderr=True, highlight=False, emoji=False, quiet=MUTE)
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
-ELSEWHERE = {"reproduce": "Run the paper's experiments (of the distribution potluck-experiments)."}
-"""Commands of this repository that the package does not have, with their help."""
-
 
 def _tell_version(wanted: bool) -> None:
     if wanted:
@@ -84,29 +81,23 @@ def prepare_process(threads: int) -> None:
 
 
 def add_commands(app: typer.Typer, found: Iterable[EntryPoint] | None = None) -> None:
-    """Add the installed commands; one that is missing or broken says so in a line when used."""
-    entries = list(entry_points(group="potluck.commands") if found is None else found)
-    for entry in entries:
+    """Add the installed commands; one that is broken says so in a line when used."""
+    for entry in entry_points(group="potluck.commands") if found is None else found:
         try:
             app.command(entry.name)(entry.load())
         except Exception as error:  # of others' code: it must not break our commands
-            broken = f"{entry.value} cannot be loaded"
-            message = (
-                f"'potluck {entry.name}' is broken: {broken} ({type(error).__name__}: {error}); "
-                f"install its distribution again, or remove it"
-            )
-            _add_refusal(app, entry.name, f"Broken: {broken}.", message)
-    for name in ELSEWHERE.keys() - {entry.name for entry in entries}:
-        message = (
-            f"'potluck {name}' is not installed: it is for a clone of the repository, which holds "
-            f"the experiments and their cells; run 'pip install -e ./experiments' there"
-        )
-        _add_refusal(app, name, ELSEWHERE[name], message)
+            _add_refusal(app, entry, error)
 
 
-def _add_refusal(app: typer.Typer, name: str, help: str, message: str) -> None:
+def _add_refusal(app: typer.Typer, entry: EntryPoint, error: Exception) -> None:
+    broken = f"{entry.value} cannot be loaded"
+    message = (
+        f"'potluck {entry.name}' is broken: {broken} ({type(error).__name__}: {error}); "
+        f"install its distribution again, or remove it"
+    )
+
     def refuse(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
         raise PotluckError(message)
 
     settings = {"ignore_unknown_options": True, "allow_extra_args": True}
-    app.command(name, help=help, context_settings=settings)(refuse)
+    app.command(entry.name, help=f"Broken: {broken}.", context_settings=settings)(refuse)

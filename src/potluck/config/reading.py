@@ -10,11 +10,11 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from potluck.config.run import NodeConfig, RunConfig
 from potluck.config.validation import require_valid
-from potluck.fields import ConfigError, hint
+from potluck.fields import ConfigError, fields, hint
 from potluck.files import unsealed
 from potluck.objective.methods import METHODS, ObjectiveConfig
 

@@ -181,12 +181,11 @@ def _measure(name: str, value_N: Mapping[str, Sequence[float]]) -> dict[str, Any
     return found
 
 
-def _agreement(a: ModelScores, b: ModelScores) -> dict[str, Any]:
-    """Count the problems that each model solves greedily, with McNemar's test."""
+def _agreement(a: ModelScores, b: ModelScores) -> dict[str, int]:
+    """Count the problems that each model solves greedily."""
     pairs = [(count_right(x), count_right(y)) for x, y in zip(a.greedy, b.greedy, strict=True)]
     names = {"both": (1, 1), "only_a": (1, 0), "only_b": (0, 1), "neither": (0, 0)}
-    found = {name: pairs.count(pair) for name, pair in names.items()}
-    return {**found, "mcnemar_p": intervals.mcnemar(found["only_a"], found["only_b"])}
+    return {name: pairs.count(pair) for name, pair in names.items()}
 
 
 def _per_problem(scores_by_model: Mapping[str, ModelScores]) -> list[dict[str, Any]]:

@@ -108,7 +108,6 @@ class Node(Participant):
         return RandomSampler(generator, self.config.sampling.drawing)
 
     def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
-        """Select, grade and learn from the completions of all."""
         with Clock() as learning, error_context(round, self.name):
             replays = self.replays()
             read = partial(self.read, replays=replays)
@@ -126,8 +125,7 @@ class Node(Participant):
                     round, groups, scored, policy, objective, me=self.name, size_bytes=room
                 )
                 self.record.add_sample(lines)
-        made = groups, update, habits, selection, arrived
-        report = report_of(round, self.name, *made)
+        report = report_of(round, self.name, groups, update, habits, selection, arrived)
         attendance, apart = self.pace.attendance, spent.server_mismatch
         first = None if apart is None else self.record.first("metrics", "server_apart")
         report = replace(

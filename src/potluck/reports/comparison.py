@@ -197,10 +197,8 @@ def measured(
         common, count = [id for id in a if id in b], min(len(a), len(b))
         if count and len(common) >= LEAST_PAIRED * count:
             a, b = ({id: its[id] for id in common} for its in (a, b))
-            gap, count = (
-                intervals.difference_interval([a[id] - b[id] for id in common]),
-                len(common),
-            )
+            gap = intervals.difference_interval([a[id] - b[id] for id in common])
+            count = len(common)
         elif count > 1:
             gap = intervals.unpaired_interval([*a.values()], [*b.values()])
         else:

@@ -18,8 +18,6 @@ import msgspec
 Line = TypeVar("Line")
 DAMAGED = (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError)
 """Errors of a decoder that mean that the line is damaged."""
-LINE_BYTES = 8 << 20
-"""Longest line that is read; a longer one is no line of a node."""
 
 
 class Change(Enum):
@@ -48,7 +46,7 @@ class Tail(Generic[Line]):
         """Device and inode."""
         self._size = 0
         self._skips = False
-        """True: at ``_start`` is the rest of a line, whose head was too long, or left out."""
+        """True: at ``_start`` is the rest of a line whose head was left out."""
 
     def look(self) -> Change:
         """Tell what happened to the file since ``read`` was last run to its end."""
@@ -80,17 +78,6 @@ class Tail(Generic[Line]):
         self, damaged: Callable[[Exception], object] = repr
     ) -> Iterator[tuple[tuple[int, int], Line]]:
         """Yield the same, each with the offsets in the file of its start and its end."""
-        for start, text in self._texts():
-            try:
-                if text is None:
-                    raise msgspec.DecodeError(f"it is longer than {LINE_BYTES} bytes")
-                line = self._decode(text)
-            except DAMAGED as error:
-                damaged(error)
-            else:
-                yield (start, start + len(text)), line
-
-    def _texts(self) -> Iterator[tuple[int, bytes | None]]:
         opened = open_regular(self.path)
         if opened is None:
             return
@@ -100,20 +87,22 @@ class Tail(Generic[Line]):
                 return  # replaced a moment ago: the next look tells
             file.seek(self._start)
             rest = b""
-            while line := file.readline(LINE_BYTES):
-                is_whole, start = line.endswith(b"\n"), self._start
-                if not is_whole and len(line) < LINE_BYTES:
-                    rest = line
+            for text in file:
+                if not text.endswith(b"\n"):
+                    rest = text
                     break
-                self._start += len(line)
-                self.number += is_whole
-                if self._skips or not is_whole:
-                    self._skips = not is_whole
-                    if is_whole:
-                        yield start, None
-                elif line.strip():
-                    yield start, line
-            self._size, self.rest = self._start + len(rest), b"" if self._skips else rest
+                start, self._start = self._start, self._start + len(text)
+                self.number += 1
+                skips, self._skips = self._skips or not text.strip(), False
+                if skips:
+                    continue
+                try:
+                    line = self._decode(text)
+                except DAMAGED as error:
+                    damaged(error)
+                else:
+                    yield (start, self._start), line
+            self._size, self.rest = self._start + len(rest), rest
 
 
 def newest(path: Path, kind: type[Line], most: int) -> Iterator[Line]:
@@ -126,14 +115,8 @@ def newest(path: Path, kind: type[Line], most: int) -> Iterator[Line]:
 
 def open_regular(path: Path) -> BufferedReader | None:
     """Open a file to read it; return None for a folder, a pipe, or what cannot be opened."""
-    try:
-        # To open a pipe waits for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return None
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return open(descriptor, "rb")
-    os.close(descriptor)
+    with suppress(OSError):
+        return path.open("rb") if path.is_file() else None  # to open a pipe waits for a writer
     return None
 
 

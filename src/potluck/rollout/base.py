@@ -1,14 +1,18 @@
 """The interface of every engine, and the samplers that it draws the next token by."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from potluck.rollout.settings import EngineSettings
 from potluck.types import Completion, NonFiniteError, PotluckError, Problem, Sampling
+
+if TYPE_CHECKING:
+    from potluck.model.reader import Reader
 
 Progress = Callable[[int, int], None]
 """Called with (completions finished, completions ordered) while an engine writes."""
@@ -43,16 +47,40 @@ class OpenWriting(Protocol):
         """Break off what is still open."""
 
 
-class Engine(Protocol):
+@dataclass(frozen=True, slots=True)
+class PromptedRequest:
+    """A request, or a part of it, and what its prompt leaves room for."""
+
+    problem: Problem
+    prompt_P: np.ndarray
+    count: int
+    room: int
+    """Tokens that fit behind the prompt."""
+    longest: int
+    """Tokens that a completion may have."""
+    first: int = 0
+    """Index of its first completion."""
+
+
+@dataclass(frozen=True, eq=False)
+class Engine:
     """A model that writes."""
+
+    policy: "Reader"
+    settings: EngineSettings
 
     @property
     def server_mismatch(self) -> float | None:
         """Mean difference of a server's log-probabilities from the model's own in the last writing,
         nats a token; None: no server writes."""
+        return None
 
-    def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "Engine":
+    def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> Self:
         """Make an engine on the same model: an evaluation may ask for longer answers."""
+        limited = replace(
+            self.settings, max_new_tokens=max_new_tokens, max_total_tokens=max_total_tokens
+        )
+        return replace(self, settings=limited)
 
     def generate(
         self, requests: Requests, sampler: Sampler, *, author: str, progress: Progress
@@ -64,6 +92,17 @@ class Engine(Protocol):
         RolloutError if a prompt leaves no room to write in, or a server does not write;
         NonFiniteError if the model gave a logit that is not finite.
         """
+        raise NotImplementedError
+
+    def prompted(self, requests: Requests) -> list[PromptedRequest]:
+        """Find prompt and room of each request; raise RolloutError if a prompt leaves none."""
+        found, longest = [], self.settings.longest(self.policy.context)
+        for request in requests:
+            prompt_P = self.policy.prompt(request.problem)
+            room = completion_budget(prompt_P, request.problem, longest)
+            most = min(room, self.settings.max_new_tokens)
+            found.append(PromptedRequest(request.problem, prompt_P, request.count, room, most))
+        return found
 
 
 @runtime_checkable

@@ -11,7 +11,6 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import count as counted
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -20,11 +19,10 @@ from transformers import PreTrainedModel
 
 from potluck.model.loading import ModelError
 from potluck.model.policy import LanguageModel
-from potluck.rollout.base import TICK_S, Progress, Requests, Sampler, completion_budget
+from potluck.rollout.base import TICK_S, Engine, Progress, PromptedRequest, Requests, Sampler
 from potluck.rollout.cache import PromptReader, TurnReader
 from potluck.rollout.episodes import Episodes
-from potluck.rollout.settings import EngineSettings
-from potluck.types import Completion, End, Problem
+from potluck.types import Completion, End
 
 COMPACT_AT = 0.25
 """Share of the batch that must have ended before the rest is moved together."""
@@ -32,25 +30,11 @@ RESUME_AT = 0.125
 """Share of the episodes that must have been answered before these rows read on, if others write."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """Completions of one problem that are written in one batch."""
-
-    problem: Problem
-    prompt_P: np.ndarray
-    first_index: int
-    count: int
-    room: int
-    token_budget: int
-
-
 @dataclass(frozen=True, eq=False)
-class HFEngine:
+class HFEngine(Engine):
     """An engine on a LanguageModel that may be trained between two calls."""
 
     policy: LanguageModel
-    settings: EngineSettings
-    server_mismatch: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         network = self.policy.network
@@ -61,10 +45,6 @@ class HFEngine:
             )
         if self.settings.environment:
             TurnReader.require_columns(network, self.settings.longest(self.policy.context))
-
-    def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "HFEngine":
-        limited = self.settings.with_limits(max_new_tokens, max_total_tokens)
-        return replace(self, settings=limited)
 
     @torch.inference_mode()
     def generate(
@@ -89,19 +69,16 @@ class HFEngine:
         asked = [(o.problem.id, index) for o in requests for index in range(o.count)]
         return [written[each] for each in asked if each in written or not self.settings.environment]
 
-    def _batches(self, requests: Requests) -> Iterator[list[_Task]]:
+    def _batches(self, requests: Requests) -> Iterator[list[PromptedRequest]]:
         """Yield batches of at most ``rows`` completions, prompts of like length together."""
-        longest, most_rows = self.settings.longest(self.policy.context), self.settings.rows
-        tasks = []
-        for request in requests:
-            prompt_P = self.policy.prompt(request.problem)
-            room = completion_budget(prompt_P, request.problem, longest)
-            budget = min(self.settings.max_new_tokens, room)
-            for first in range(0, request.count, most_rows):
-                count = min(most_rows, request.count - first)
-                tasks.append(_Task(request.problem, prompt_P, first, count, room, budget))
+        most_rows = self.settings.rows
+        tasks = [
+            replace(order, first=first, count=min(most_rows, order.count - first))
+            for order in self.prompted(requests)
+            for first in range(0, order.count, most_rows)
+        ]
         tasks.sort(key=lambda task: len(task.prompt_P))
-        batch: list[_Task] = []
+        batch: list[PromptedRequest] = []
         for task in tasks:
             if batch and sum(t.count for t in batch) + task.count > most_rows:
                 yield batch
@@ -113,13 +90,13 @@ class HFEngine:
     def _write_batch(
         self,
         network: PreTrainedModel,
-        tasks: list[_Task],
+        tasks: list[PromptedRequest],
         sampler: Sampler,
         author: str,
         ended: Callable[[int], None],
     ) -> list[Completion]:
-        rows = [(task, task.first_index + i) for task in tasks for i in range(task.count)]
-        budget_N = torch.tensor([task.token_budget for task, _ in rows], device=self.policy.device)
+        rows = [(task, task.first + i) for task in tasks for i in range(task.count)]
+        budget_N = torch.tensor([task.longest for task, _ in rows], device=self.policy.device)
         reader = PromptReader(network, *_prompts(tasks))
         stop_K = torch.tensor(sorted(self.policy.stop_ids), device=self.policy.device)
         # The batch shrinks; ``row_N`` has the index in ``rows`` of each row that is left.
@@ -160,7 +137,7 @@ class HFEngine:
     def _play_batch(
         self,
         network: PreTrainedModel,
-        tasks: list[_Task],
+        tasks: list[PromptedRequest],
         sampler: Sampler,
         author: str,
         ended: Callable[[int], None],
@@ -170,7 +147,7 @@ class HFEngine:
         with Episodes(self.policy, settings.environment, author) as episodes:
             number = counted()
             for task in tasks:
-                for index in range(task.first_index, task.first_index + task.count):
+                for index in range(task.first, task.first + task.count):
                     limits = {"tokens": settings.max_new_tokens, "room": task.room}
                     episodes.begin(next(number), task.problem, index, **limits)
             batch = Playing(TurnReader(network, *_prompts(tasks)), episodes, self.policy)
@@ -247,7 +224,7 @@ class Playing:
         return torch.tensor(numbers, device=self._policy.device)
 
 
-def _prompts(tasks: Sequence[_Task]) -> tuple[list[np.ndarray], list[int]]:
+def _prompts(tasks: Sequence[PromptedRequest]) -> tuple[list[np.ndarray], list[int]]:
     return [task.prompt_P for task in tasks], [task.count for task in tasks]
 
 

@@ -3,8 +3,10 @@
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import urlsplit
 
 from potluck.fields import ConfigError, Count, Options, Positive
 from potluck.rollout.settings import EngineSettings
@@ -14,8 +16,8 @@ if TYPE_CHECKING:
     from potluck.model.policy import LanguageModel
     from potluck.model.shape import Shape
     from potluck.rollout.base import Engine
+    from potluck.rollout.server import Address
     from potluck.rollout.texts.base import TextEngine
-    from potluck.rollout.vllm.client import Address
 
 BYTES = {"float32": 4, "bfloat16": 2}
 DRAWING = 24
@@ -23,7 +25,7 @@ DRAWING = 24
 shares, and the shares' running sum in float64."""
 TOLERANCE = {"float32": 0.01, "bfloat16": 0.1}
 """Nats a token. Another machine or the compact codec cost up to 0.001, bfloat16 about 0.003."""
-URL = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
+URL = re.compile(r"https?://[^\s/@?#:][^\s/@?#]*(/[^\s?#]*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class EngineOptions(Options, frozen=True, kw_only=True):
 
     def bytes_needed(self, writing: Writing) -> int:
         """Count the bytes that a writing takes on the node's device, beside its state."""
-        raise NotImplementedError
+        return 0
 
     def log_probability_tolerance(self, dtype: str) -> float:
         """Tell the allowed mean difference of scores from those written in ``dtype``, nats."""
@@ -145,13 +147,13 @@ class ServedOptions(EngineOptions, frozen=True, kw_only=True):
     may_change: ClassVar[bool] = True  # it may be on another machine each time
     of_library: ClassVar[tuple[str, ...]] = ()
     """Variables whose values the client library sends to any url, where they are set."""
-    is_ascii: ClassVar[bool] = False
-    """True: the client library takes no other url."""
 
     def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
-        if not URL.fullmatch(self.url) or (self.is_ascii and not self.url.isascii()):
-            wanted = "https://HOST/v1 or http://HOST:PORT"
-            raise ConfigError(f"[{at}.engine] url is {self.url!r}; expected {wanted}")
+        with suppress(ValueError):  # letters of other alphabets look like those of a known host
+            if URL.fullmatch(self.url) and self.url.isascii() and urlsplit(self.url).port != 0:
+                return
+        wanted = "https://HOST/v1 or http://HOST:PORT"
+        raise ConfigError(f"[{at}.engine] url is {self.url!r}; expected {wanted}")
 
     @property
     def sends(self) -> tuple[tuple[str, str], ...]:
@@ -165,7 +167,7 @@ class ServedOptions(EngineOptions, frozen=True, kw_only=True):
 
     @property
     def address(self) -> "Address":
-        from potluck.rollout.vllm.client import Address
+        from potluck.rollout.server import Address
 
         return Address(self.url, self.timeout_s, self.api_key_variable)
 
@@ -190,15 +192,14 @@ class VllmOptions(ServedOptions, frozen=True, kw_only=True, tag_field="name", ta
 
     def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
         from potluck.rollout.vllm.engine import OverlappingServerEngine, ServerEngine
-        from potluck.rollout.vllm.playing import PlayingServerEngine
+        from potluck.rollout.vllm.playing import ServerPlaying
         from potluck.rollout.vllm.weights import WeightSync
 
+        sync = WeightSync(policy, self, settings)
+        if settings.environment:
+            return ServerEngine(policy, settings, self, sync, ServerPlaying)
         kind = OverlappingServerEngine if self.overlap else ServerEngine
-        kind = PlayingServerEngine if settings.environment else kind
-        return kind(policy, self, settings, WeightSync(policy, self, settings))
-
-    def bytes_needed(self, writing: Writing) -> int:
-        return 0
+        return kind(policy, settings, self, sync)
 
     def log_probability_tolerance(self, dtype: str) -> float:
         return self.tolerance
@@ -222,9 +223,11 @@ class VllmOptions(ServedOptions, frozen=True, kw_only=True, tag_field="name", ta
             )
 
     def require_ready(self, *, adapter: bool, longest: int) -> None:
+        from potluck.rollout.server import run_loop
         from potluck.rollout.vllm.engine import require_server
 
-        require_server(self.address, self.model, adapter=adapter, longest=longest)
+        looking = require_server(self.address, self.model, adapter=adapter, longest=longest)
+        run_loop(looking)
 
 
 class TextOptions(EngineOptions, frozen=True, kw_only=True):
@@ -240,6 +243,3 @@ class TextOptions(EngineOptions, frozen=True, kw_only=True):
     def coverage(self, problems: Sequence[Problem]) -> str:
         """Say in a clause which of ``problems`` it can write to; "": all. RolloutError if none."""
         return ""
-
-    def bytes_needed(self, writing: Writing) -> int:
-        return 0

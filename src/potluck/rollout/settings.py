@@ -1,7 +1,7 @@
 """Settings of an engine, which it and its options know; without torch, as recipes name options."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,3 @@ class EngineSettings:
     def longest(self, context: int | None) -> int:
         """Count the tokens of a prompt and all behind it, for a model with this ``context``."""
         return min(self.max_total_tokens, context or self.max_total_tokens)
-
-    def with_limits(self, new: int, total: int) -> "EngineSettings":
-        return replace(self, max_new_tokens=new, max_total_tokens=total)

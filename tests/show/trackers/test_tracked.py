@@ -159,23 +159,38 @@ def test_what_ends_the_start_of_one_closes_those_that_are_open(fake, monkeypatch
     assert heard == [("one", "open"), ("one", "close", True)]
 
 
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_after_an_error_they_are_closed_and_know_it(fake, error):
+    heard = fake()
+    with pytest.raises(error), Tracked(Hears(), ["wandb"], [about("one"), about("two")]):
+        raise error
+    assert heard[2:] == [("one", "close", True), ("two", "close", True)]
+
+
 # In a run.
 
 
-def test_a_run_tells_every_round_and_evaluation_and_closes(recipe, tmp_path, fake):
+def test_a_run_tells_every_round_evaluation_and_table_and_closes(recipe, tmp_path, fake):
     heard = fake()
-    run(recipe(), tmp_path / "run")  # no table of completions, as none is asked for
-    assert [what[1:3] for what in heard if what[0] == "one"] == [
-        *[("open",), ("log", 0), ("log", 1), ("log", 2), ("close", False)]
-    ]
+    run(recipe("log.completions=3"), tmp_path / "run")
+    told = [what[1:3] for what in heard if what[0] == "one"]
+    rounds = [(what, round) for round in (0, 1) for what in ("log", "table")]
+    assert told == [("open",), *rounds, ("log", 2), ("close", False)]
     keys = [set(what[3]) for what in heard if what[1:2] == ("log",)]
     assert {"reward/mean", "sources/two/tokens", "seconds/write"} <= keys[0]
     assert "evaluation/out_of_distribution" in keys[-1]
+    for node in ("one", "two"):
+        text = (tmp_path / "run" / node / "completions.jsonl").read_text()
+        own = [line for line in map(json.loads, text.splitlines()) if line.pop("author") == node]
+        tables = [rest for by, what, *rest in heard if (by, what) == (node, "table")]
+        assert tables == [
+            [round, [line for line in own if line["round"] == round][:3]] for round in (0, 1)
+        ]
+        assert tables[0][1][0].keys() >= {"problem", "text", "reward", "end"}
 
 
-@pytest.mark.parametrize("breaks", [("log",), ("log", 1), ("close",)])
-def test_what_a_tracker_breaks_is_never_the_run(recipe, tmp_path, fake, breaks):
-    fake(breaks)
+def test_what_a_tracker_breaks_is_never_the_run(recipe, tmp_path, fake):
+    fake(("log", 1))
     display = Hears()
     result = run(recipe(), tmp_path / "run", display=display)
     assert (result.rounds, result.interrupted) == (2, False)
@@ -194,18 +209,6 @@ def test_after_ctrl_c_they_are_closed_and_the_run_has_not_failed(recipe, tmp_pat
         ("one", "close", False),
         ("two", "close", False),
     ]
-
-
-@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
-def test_after_an_error_they_are_closed_and_know_it(recipe, tmp_path, fake, error):
-    class Breaks(Hears):
-        def round_done(self, node, report):
-            raise error
-
-    heard = fake()
-    with pytest.raises(error):
-        run(recipe(), tmp_path / "run", display=Breaks())
-    assert {what[1:] for what in heard if what[1] == "close"} == {("close", True)}
 
 
 def test_one_that_did_not_start_can_be_taken_out_and_the_run_goes_on(recipe, tmp_path, fake):
@@ -246,34 +249,6 @@ def test_wandb_without_an_account_is_one_line_unless_it_is_offline(recipe, tmp_p
 
 
 # The table of completions.
-
-
-def test_a_table_has_the_first_completions_that_the_node_wrote_in_the_round(recipe, tmp_path, fake):
-    heard = fake()
-    run(recipe("log.completions=3"), tmp_path / "run", display=Hears())
-    for node in ("one", "two"):
-        text = (tmp_path / "run" / node / "completions.jsonl").read_text()
-        own = [line for line in map(json.loads, text.splitlines()) if line.pop("author") == node]
-        tables = [rest for by, what, *rest in heard if (by, what) == (node, "table")]
-        assert tables == [
-            [round, [line for line in own if line["round"] == round][:3]] for round in (0, 1)
-        ]
-        assert tables[0][1][0].keys() >= {"problem", "text", "reward", "end"}
-
-
-def test_a_resumed_run_tells_the_rounds_that_it_repeats(recipe, tmp_path, fake):
-    class Stops(Hears):
-        def round_done(self, node, report):
-            if (node, report.round) == ("two", 1):
-                raise RuntimeError
-
-    config, heard = recipe("log.completions=3", "rounds=3", "checkpoint_every=1"), fake()
-    with pytest.raises(RuntimeError):
-        run(config, tmp_path / "run", display=Stops())
-    heard.clear()
-    run(config, tmp_path / "run", resume=True, display=Hears())
-    told = [(by, rest[0]) for by, what, *rest in heard if what == "table"]
-    assert told == [("one", 1), ("two", 1), ("one", 2), ("two", 2)]
 
 
 def test_a_node_that_grades_nothing_has_no_table(tmp_path):

@@ -1,8 +1,5 @@
 """The page in a real browser: live, from strangers, of many nodes, and kept in a file."""
 
-import subprocess
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -155,15 +152,6 @@ def test_names_and_texts_of_strangers_are_text_and_nothing_runs(told, address, s
     assert page.title() != "ran"
 
 
-def test_a_kept_file_with_hostile_texts_runs_nothing(tmp_path, show):
-    file = tmp_path / "kept.html"
-    file.write_text(kept_page(made_kept(f"</script>{SCRIPT}<!--<script>")), encoding="utf-8")
-    page = show(file.as_uri(), viewport={"width": 1200, "height": 9000})
-    page.locator(".text pre").get_by_text(SCRIPT).first.wait_for()
-    assert page.title() != "ran"
-    assert page.locator("img").count() == 0
-
-
 # ------------------------------------------------------------------ size
 
 
@@ -238,45 +226,6 @@ def test_a_kept_file_opens_offline_and_asks_for_nothing(tmp_path, show):
 
 
 # ------------------------------------------------------------------ a real server, a real run
-
-NODE = """
-import json, os, sys, time
-folder, name = sys.argv[1:]
-while True:
-    own = {"node": name, "run": "my-run", "time_s": time.time(), "round": 3, "phase": "write"}
-    with open(f"{folder}/next.json", "w") as file:
-        json.dump({"own": own, "peers": {}}, file)
-    os.replace(f"{folder}/next.json", f"{folder}/status.json")
-    time.sleep(0.3)
-"""
-"""Writes its status as a node does, and nothing else."""
-
-
-@contextmanager
-def alive(run, name):
-    """Let a node live until the block ends; it is killed then."""
-    process = subprocess.Popen([sys.executable, "-S", "-c", NODE, str(run / name), name])
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_a_killed_node_is_red_and_comes_back(tmp_path, show):
-    run = make_run(tmp_path / "run", "large", "small", rounds=[metrics(at) for at in range(3)])
-    with alive(run, "large"), watching(run, "--web-at", "127.0.0.1:0") as (address, _):
-        with alive(run, "small"):
-            page = show(address)
-            state = row(page, "small").locator(".state")
-            state.get_by_text("training").wait_for()
-        state.get_by_text("silent").wait_for(timeout=60_000)
-        assert colour(state) == RED["light"]
-        assert row(page, "large").locator(".state").inner_text() == "training"
-        with alive(run, "small"):
-            state.get_by_text("training").wait_for()
-            assert colour(state) != RED["light"]
-        page.close()
 
 
 def test_a_run_of_two_nodes_is_followed_to_its_end_without_a_reload(tmp_path, show):

@@ -12,30 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from forked import COMMAND, Forked
 from potluck import STARTING_RECIPE
 from potluck.cli import watching
 from potluck.cli.watching import page_of
 from show.web.run_files import make_run, write_status
 from show.web.watching import asked, events
-
-RUN = ["run", str(STARTING_RECIPE), "--display", "none"]
-SHORT = ["rounds=1", "problems_per_round=2", "group_size=2", "sampling.max_new_tokens=4"]
-SHORT += ["evaluation.every=0", "evaluation.problems=0", "evaluation.out_of_distribution=0"]
-
-
-def started(*words):
-    """Return the process of a command, both of whose streams are one."""
-    words = [*COMMAND, *map(str, words)]
-    env = {"COLUMNS": "200", **os.environ}
-    return Forked(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-
-
-def ended(*words):
-    """Return (exit code, what was said)."""
-    with started(*words) as process:
-        said = process.stdout.read().decode()
-    return process.returncode, said
 
 
 def children_of(pid):
@@ -116,30 +97,16 @@ def test_a_server_that_hangs_is_killed_at_the_end(tmp_path, monkeypatch):
     assert not is_there(watcher)
 
 
-def test_a_run_goes_on_and_ends_while_its_page_hangs(tmp_path):
-    sets = [word for each in SHORT for word in ("--set", each)]
-    with started(*RUN, *sets, "--out", tmp_path / "r", "--web") as process:
-        assert process.stdout.readline().startswith(b"watch it: http://127.0.0.1:")
-        (watcher,) = watchers_of(process.pid)
-        os.kill(watcher, signal.SIGSTOP)
-        said = process.stdout.read()
-    assert process.returncode == 0, said
-    assert not is_there(watcher)
-    for node in ("small", "large"):
-        assert (tmp_path / "r" / node / "metrics.jsonl").read_text().count("\n") == 1
-
-
 @pytest.mark.parametrize(
     "words, why",
     [
         (["--web-token"], "--web-token is for the page, so it needs --web"),
-        (["--web-at", "0.0.0.0:0"], "it needs --web-token"),
         (["--as", "large", "--web-at", "127.0.0.1:x"], "'x' is no port"),
     ],
 )
-def test_a_run_or_node_whose_page_cannot_be_does_not_begin(tmp_path, words, why):
-    command = ["join", STARTING_RECIPE] if "--as" in words else RUN
-    code, said = ended(*command, "--out", tmp_path / "r", *words)
+def test_a_run_or_node_whose_page_cannot_be_does_not_begin(tmp_path, potluck_says, words, why):
+    command = "join" if "--as" in words else "run"
+    code, _, said = potluck_says(command, STARTING_RECIPE, "--out", tmp_path / "r", *words)
     assert (code, said.count("\n")) == (2, 1)
     assert why in said
     assert not (tmp_path / "r").exists()

@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from potluck.show.web.guard import HEADERS, Guard, choose_token
+from potluck.show.web.guard import HEADERS, PART_BYTES, Guard, choose_token
 from potluck.show.web.server import shown_address
 from potluck.types import PotluckError
 
@@ -142,3 +142,22 @@ def test_a_token_of_ones_own_works_as_it_is_shown():
     token = "a+b%41&c#d=e f/gh"
     shown = urlsplit(shown_address("127.0.0.1", 80, token))
     assert parse_qs(shown.query) == {"token": [token]}
+
+
+def test_no_more_than_a_part_of_an_answer_waits_for_a_slow_reader():
+    whole, sent = bytes(range(256)) * 2_000, []
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": whole})
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b""}
+    guard = Guard(app, host="127.0.0.1", port=PORT)
+    asyncio.run(guard({**scope, "headers": [(b"host", b"127.0.0.1")]}, None, send))
+    parts = sent[1:]
+    assert b"".join(part["body"] for part in parts) == whole
+    assert max(len(part["body"]) for part in parts) == PART_BYTES
+    assert [part.get("more_body", False) for part in parts] == [True] * (len(parts) - 1) + [False]

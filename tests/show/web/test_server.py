@@ -112,7 +112,7 @@ def test_nobody_looks_at_the_files_while_no_page_is_open(folder, at_once, monkey
     place = Place([folder])
     feed = place.run("")
     monkeypatch.setattr(place, "run", lambda _: feed)
-    monkeypatch.setattr(feed, "look", lambda look=feed.look: looks.append(0) or look())
+    monkeypatch.setattr(feed, "look", lambda look=feed.look, **how: looks.append(0) or look(**how))
     with serving(place) as address:
         next(stream := events(address))
         stream.close()

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from potluck.reports.runs import read_recipe
 from potluck.show.web.states import MOST_NODES, Facts, Here, facts_of, node_views
@@ -17,11 +18,8 @@ def facts(**changes):
 
 
 def told(node, *, age_s=0.0, peers=None, **changes):
-    import msgspec
-
     made = status(node, peers=peers, **changes)
-    own = msgspec.structs.replace(made.own, time_s=NOW_S - age_s)
-    return msgspec.structs.replace(made, own=own)
+    return replace(made, own=replace(made.own, time_s=NOW_S - age_s))
 
 
 def here(node, done=5, **changes):
@@ -105,20 +103,20 @@ def test_nodes_of_other_machines_are_known_by_their_peers():
     assert (found["south"].state, found["south"].model) == ("unknown", "m-south")
 
 
-@pytest.mark.parametrize("silent_s, state", [(9.9, "training"), (10.1, "silent"), (601, "stopped")])
-def test_one_elsewhere_that_is_connected_and_says_nothing_is_silent(silent_s, state):
-    lines = {"far": peer(live=True, heard_s=NOW_S - silent_s, newest_round=5)}
-    assert views(north=here("north", peers=lines))["far"].state == state
-
-
-def test_one_in_quarantine_is_not_called_silent_though_nothing_of_it_is_read():
-    line = peer(live=True, heard_s=NOW_S - 90, quarantined_until_s=NOW_S + 9)
-    assert views(north=here("north", peers={"far": line}))["far"].state == "quarantined"
-
-
-def test_what_a_dead_reporter_said_does_not_count():
-    lines = {"far": peer(live=True, heard_s=NOW_S - 60)}
-    assert views(north=here("north", peers=lines, age_s=60))["far"].state == "unknown"
+@pytest.mark.parametrize(
+    "silent_s, left_s, age_s, state",
+    [
+        (9.9, 0, 0, "training"),
+        (10.1, 0, 0, "silent"),
+        (601, 0, 0, "stopped"),
+        (90, 9, 0, "quarantined"),  # nothing of it is read
+        (60, 0, 60, "unknown"),  # what a dead reporter said does not count
+    ],
+)
+def test_the_state_of_one_elsewhere_that_is_connected(silent_s, left_s, age_s, state):
+    end_s = NOW_S + left_s
+    line = peer(live=True, heard_s=NOW_S - silent_s, newest_round=5, quarantined_until_s=end_s)
+    assert views(north=here("north", peers={"far": line}, age_s=age_s))["far"].state == state
 
 
 def test_nodes_are_bounded():
@@ -137,17 +135,16 @@ def test_a_crowd_that_one_node_names_hides_nothing_that_another_tells(monkeypatc
     assert found["a"].state in ("training", "recovering")  # it is live, as south tells
 
 
-@pytest.mark.parametrize("pace, staleness", [("together", 3), ("free", 10)])
-def test_at_its_own_pace_nobody_is_behind(tmp_path, pace, staleness):
-    """The rounds are each node's own, so all of them are as far apart as a run allows."""
-    swarm = {"max_staleness": 3}
-    (tmp_path / "recipe.json").write_text(
-        json.dumps(recipe("north", "south", pace=pace, rounds=10, swarm=swarm))
-    )
-    assert facts_of(read_recipe(tmp_path), NOW_S).max_staleness == staleness
-
-
-def test_rounds_are_those_to_the_end_that_the_recipe_names(tmp_path):
-    stop = {"rounds": 4}
-    (tmp_path / "recipe.json").write_text(json.dumps(recipe("north", rounds=10, stop_when=stop)))
-    assert facts_of(read_recipe(tmp_path), NOW_S).rounds == 4
+@pytest.mark.parametrize(
+    "changes, facts",
+    [
+        ({"swarm": {"max_staleness": 3}}, (10, 3)),
+        # The rounds are each node's own, so all of them are as far apart as a run allows.
+        ({"swarm": {"max_staleness": 3}, "pace": "free"}, (10, 10)),
+        ({"stop_when": {"rounds": 4}}, (4, 1)),
+    ],
+)
+def test_rounds_and_staleness_are_those_of_the_recipe(tmp_path, changes, facts):
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe("north", rounds=10, **changes)))
+    found = facts_of(read_recipe(tmp_path), NOW_S)
+    assert (found.rounds, found.max_staleness) == facts

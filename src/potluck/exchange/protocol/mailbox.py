@@ -38,7 +38,6 @@ class Mailbox(ABC):
     _reported: set[str] = field(default_factory=set, init=False)
     _at_the_door: set[str] = field(default_factory=set, init=False)
     _cohorts: dict[int, frozenset[str]] = field(default_factory=dict, init=False)
-    _comings: int = field(default=0, init=False)
 
     @abstractmethod
     def begin(self, round: int, now_s: float) -> None:
@@ -60,10 +59,6 @@ class Mailbox(ABC):
     def _make_room(self, author: str) -> None:
         """Drop what is not to be kept of an author of whom something came."""
 
-    @abstractmethod
-    def _state(self) -> object:
-        """Return all that decides, beside the offers, which of them are of use."""
-
     def on_join(self, name: str) -> None:
         """Note that ``name`` is connected. A round that has begun does not wait for it."""
         peer = self.peers.get(name)
@@ -71,15 +66,15 @@ class Mailbox(ABC):
             self._at_the_door.add(name)
         if peer and not peer.live:
             peer.live = True
-            self._on_other_peers()
+            self._cohorts.clear()
             self._tell_of(name, "joined")
 
     def on_leave(self, name: str) -> None:
         self._at_the_door.discard(name)
         peer = self.peers.get(name)
         if peer and peer.live:
-            peer.live, peer.looked_at = False, None
-            self._on_other_peers()
+            peer.live = False
+            self._cohorts.clear()
             self._tell_of(name, "left")
         self.fetch_queue.forget(name)  # When it is back it says again what it has.
 
@@ -99,7 +94,7 @@ class Mailbox(ABC):
         before, peer.public = peer.announcement, said.public
         peer.clock_offset_s = now_s - said.clock_s
         if before is None or said.session != before.session:
-            peer.announcement, peer.looked_at = None, None
+            peer.announcement = None
         elif said.clock_s <= before.clock_s:
             peer.heard_s = now_s
             return False
@@ -112,12 +107,9 @@ class Mailbox(ABC):
         author, peer = said.node, self.peers.get(said.node)
         if peer is None:
             return  # A stranger that had to make room meanwhile.
-        unread = peer.announcement is None or peer.announcement.packed != said.packed
-        every = said.offers() if unread or peer.looked_at != self._state() else ()
+        every = said.offers()
         peer.announcement = said
         peer.heard_s = max(peer.heard_s, min(now_s, said.clock_s + peer.clock_offset_s))
-        if peer.looked_at == self._state() and not unread:
-            return
         peer.offered = frozenset(offer.round for offer in every)
         offers = []
         for offer in every:
@@ -136,8 +128,6 @@ class Mailbox(ABC):
         for offer in changed:
             what = f"its batch of round {offer.round} is another than it was before"
             self.refuse(author, WireError(what, "replaced"), now_s)
-        # What is to come may come, or fail: then the same offers are looked at again.
-        peer.looked_at = None if self.fetch_queue.to_come(author) else self._state()
 
     def deliver(self, delivery: Delivery, offer: Offer) -> None:
         """Keep a usable batch. The first of a round stays."""
@@ -157,8 +147,6 @@ class Mailbox(ABC):
             told, news = reason, PeerNews("unknown", name, str(error))
         if silence_s:
             self.fetch_queue.forget(name)
-            if peer := self.peers.get(name):
-                peer.looked_at = None
             self._news.append(PeerNews("quarantined", name, f"{silence_s:g} s: {error}"))
         elif told not in self._reported and len(self._reported) < AT_THE_DOOR:
             self._reported.add(told)
@@ -187,7 +175,7 @@ class Mailbox(ABC):
             return known
         self.fetch_queue.only(self.peers.names())  # Somebody may have made room.
         peer.live = name in self._at_the_door
-        self._on_other_peers()
+        self._cohorts.clear()
         self._at_the_door.discard(name)
         self._tell_of(name, "joined")
         return peer
@@ -206,7 +194,3 @@ class Mailbox(ABC):
                 self._cohorts.clear()
             self._cohorts[round] = frozenset(self.partners(round, self.peers.live()))
         return self._cohorts[round]
-
-    def _on_other_peers(self) -> None:
-        self._cohorts.clear()
-        self._comings += 1

@@ -51,8 +51,6 @@ class Peer:
     """Time at which the peer made that announcement: one that is held back keeps nobody alive."""
     clock_offset_s: float = 0.0
     """This node's time less the peer's ``clock_s``, from the peer's last answer to a question."""
-    looked_at: object = None
-    """State in which all offers of that announcement were looked at."""
     offered: frozenset[int] = frozenset()
     """Rounds in that announcement."""
     came: set[int] = field(default_factory=set)

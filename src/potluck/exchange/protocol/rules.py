@@ -134,9 +134,6 @@ class InStepMailbox(Mailbox):
             return author in self.cohort(round)
         return author in self.partners(round, self.peers.live() | {author})
 
-    def _state(self) -> object:
-        return self._first, self._latest, self._comings
-
 
 @dataclass(frozen=True, slots=True)
 class Newest:
@@ -172,7 +169,7 @@ class NewestMailbox(Mailbox):
         """Look for batches of the partners of ``round`` from now on: for the newest of each that
         was announced before, then for older ones if those are too few."""
         self._latest, self._is_open = round, True
-        self._on_other_peers()
+        self._cohorts.clear()
         names = sorted(self.cohort())
         first = round % max(1, len(names))  # or names with an "a" were read most
         turns = sorted(names[first:] + names[:first], key=self.peers.has_priority, reverse=True)
@@ -228,9 +225,6 @@ class NewestMailbox(Mailbox):
         here = [name for r, name in self._here if not self._is_old(r, newest(name, r))]
         names = here + self.fetch_queue.promising()
         return sum(map(self.peers.has_priority, names)), len(names)
-
-    def _state(self) -> object:
-        return self._comings, self._depth, self._places()
 
     def _make_room(self, author: str) -> None:
         """Drop what is not among the author's newest rounds any more."""

@@ -13,11 +13,9 @@
     update n    gradient, by the model after update n - 1: R = pi_theta / pi_start is no longer 1
     reference   read once a round, in the pass that scores, and in no later one
 
-A pass has micro-batches. Trusted authors and the KL share a pass; each author that is not trusted
-has one of its own, as its norm is bounded.
-
-With several processes as one node, all of them call these functions, or none. Each reads rows
-of its own, and what is found out about a row is told to all, so that each decides the same.
+Trusted authors and the KL share a pass; each author that is not trusted has one of its own, as its
+norm is bounded. With several processes as one node, all of them call these functions, or none, and
+what one finds out about a row is told to all, so that each decides the same.
 """
 
 import math
@@ -42,18 +40,10 @@ from potluck.node.learning.passes import (
     portions_of,
     require_foreign,
 )
-from potluck.node.learning.score import (
-    candidates,
-    completed,
-    policy_loss,
-    score_rows,
-    unscored,
-)
+from potluck.node.learning.score import candidates, completed, policy_loss, score_rows, unscored
 from potluck.node.storage import checkpoint
-from potluck.objective.losses import Loss, kl_loss, share_of
-from potluck.objective.methods import ObjectiveConfig
+from potluck.objective.losses import kl_loss
 from potluck.objective.trust import bounded_scale
-from potluck.objective.weights import Weight, weight_of
 from potluck.rollout.base import Progress
 from potluck.types import NonFiniteError
 
@@ -62,27 +52,18 @@ from potluck.types import NonFiniteError
 class Learner(Learning):
     """A model, its optimiser, and how they learn."""
 
-    name: str
-    """Name of this node: an own completion that makes a number non-finite is an error."""
     policy: LanguageModel
     optimizer: torch.optim.Optimizer
-    objective: ObjectiveConfig
     temperature: float
     gradient_clip_norm: float
     micro_batch_tokens: int
     processes: ProcessGroup = SINGLE_PROCESS
     """Processes over which ``policy`` is spread."""
     learning_rate: LearningRate | None = None
-    """Rate of each update; None: the optimiser's own, for all."""
-    longest: int = 1
-    """Limit of a completion in tokens, which ``loss_type = "dr_grpo"`` divides by."""
-    loss: Loss | None = None
-    """Own loss of the recipe; None: that of its importance scheme."""
+    """Rate of each update; None: the optimiser's own."""
     reference: LanguageModel | None = None
     """Model that the KL is measured to: ``policy`` itself, whose adapter is then switched off, or
     a frozen one. None: there is no KL."""
-    weight: Weight | None = None
-    """Own weight of trusted authors' completions; None: that of the method."""
 
     @property
     def parameters(self) -> int:
@@ -97,16 +78,14 @@ class Learner(Learning):
 
             L = 1/B sum_i L_i = sum over micro-batches of  rows/B * (mean of their L_i)
 
-        B is ``batch.rows_counted``: the trusted rows, those included that a filter or a zero
-        advantage spares the forward and backward pass, so that the others do not grow for their
-        absence; but not a row that is compared with untrusted ones alone. Untrusted rows do not
-        count, yet their own part is divided by the same B. With other loss types tokens stand for
-        rows (``share_of``). The KL has a mean of its own, over own rows. A batch of which nothing
-        is left to learn moves nothing, momentum included. With a reference there
-        is a KL to learn from in each completion of one's own, so none of them is spared.
+        B is ``batch.rows_counted``: those included that a filter or a zero advantage spares the
+        passes, so that the others do not grow for their absence. Untrusted rows do not count, yet
+        their part is divided by the same B. With other loss types tokens stand for rows
+        (``share_of``). The KL has a mean of its own, over all own rows. A batch of which nothing
+        is left to learn moves nothing, momentum included.
 
-        ``round`` decides the learning rate. Raise NonFiniteError if a number of this node's own
-        making is not finite; one that a foreign completion caused costs that completion alone.
+        Raise NonFiniteError if a number of this node's own making is not finite; one that a
+        foreign completion caused costs that completion alone.
         """
         self.processes.broadcast("learn", self.name, batch, torch.initial_seed(), round)
         report = self._updates(batch, round * self.objective.updates_per_round, progress)
@@ -169,12 +148,8 @@ class Learner(Learning):
     def score_and_gradient(
         self, batch: Batch, progress: Progress = silent
     ) -> tuple[Scored, Gradient]:
-        """Return ``score(batch)`` and its ``gradient``, in one forward pass where that can be.
-
-        It cannot with dropout, where training mode is another policy than evaluation mode, with a
-        weight that needs the whole batch, nor for a batch with a row that makes a number
-        non-finite.
-        """
+        """Return ``score(batch)`` and its ``gradient``, in one forward pass where that can be: not
+        for a batch with a row that makes a number non-finite, nor where ``_in_two_passes``."""
         if self._in_two_passes:
             scored = self.score(batch)
         else:
@@ -248,7 +223,7 @@ class Learner(Learning):
         )
         if is_first and len(portion.row_M):
             found = logp_MT.detach().cpu(), entropy_MT.cpu()
-            score_rows(scored, *portion, found, self.name, self.objective, self._weight)
+            score_rows(self, scored, portion, found)
         return logp_MT
 
     def _read_reference(self, portion: Portion, scored: Scored, kl_B: Tensor) -> None:
@@ -286,7 +261,7 @@ class Learner(Learning):
         (row_M, micro), batch, device = portion, scored.batch, logp_MT.device
         kept_M, own_M, terms = scored.kept_advantage_B[row_M], kl_B[row_M], []
         if kept_M.any():
-            loss = policy_loss(portion, scored, logp_MT, self.objective, self.loss)
+            loss = policy_loss(self, portion, scored, logp_MT)
             counted = batch.rows_counted, batch.tokens_counted
             terms.append(self._share((len(kept_M), int(micro.mask_BT.sum())), counted) * loss)
         if own_M.any():
@@ -301,7 +276,7 @@ class Learner(Learning):
         """Return the factor on the mean over ``part``, its rows and tokens. The gradient becomes
         the mean over the processes, and the loss is a sum over rows, so it has their number."""
         rows, tokens = (count * self.processes.size for count in part)
-        return share_of((rows, tokens), whole, self.objective.loss_type, longest=self.longest)
+        return self.share((rows, tokens), whole)
 
     def _kl_rows(self, batch: Batch) -> Tensor:
         """Return a mask [B] of the rows whose distance from the reference is in the loss."""
@@ -317,7 +292,7 @@ class Learner(Learning):
             read_B = theirs[0][:, 0].isfinite()
             for column_B, found_B in zip(mine, theirs, strict=True):
                 column_B[read_B] = found_B[read_B]
-        return completed(scored, self.name, self.objective, self._weight, self.policy)
+        return completed(self, scored, self.policy)
 
     def _rows_to_blame(self, scored: Scored) -> dict[int, str]:
         """Find, one by one, the rows whose gradient alone is not finite. Rare, so it may be slow.
@@ -343,10 +318,7 @@ class Learner(Learning):
                 group["lr"] = self.learning_rate.at(update)
 
     @cached_property
-    def _weight(self) -> Weight | None:
-        return self.weight or weight_of(self.objective)
-
-    @cached_property
     def _in_two_passes(self) -> bool:
-        needs_batch = self._weight is not None and self._weight.needs_batch
+        """True with a weight that needs all scores, or where training is another policy."""
+        needs_batch = self.weight is not None and self.weight.needs_batch
         return needs_batch or has_dropout(self.policy)

@@ -1,8 +1,7 @@
 """Parts of a pass over a batch: its micro-batches, its gradient, and what makes one fail.
 
-With several processes as one node the model is spread over all of them, so a pass is made by all
-or by none. In each step of it every process has a micro-batch of its own; one that has no rows left
-goes through a row of another's.
+With several processes as one node (``group.py``) every process has a micro-batch of its own in each
+step of a pass; one that has no rows left goes through a row of another's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -78,8 +77,7 @@ def micro_batches(batch: Batch, row_X: Tensor, *, token_budget: int) -> Iterator
     """Cut the rows ``row_X`` into parts of at most ``token_budget`` tokens, padding counted.
 
     Longest first, so rows of like length share one (little padding), and what does not fit into
-    memory fails in the first seconds. A row that is longer than the budget gets one of its own:
-    nothing is ever left out.
+    memory fails in the first seconds. A row that is longer than the budget gets one of its own.
     """
     size_B = batch.read_tokens()
     rows = sorted(row_X.tolist(), key=lambda row: -size_B[row])
@@ -90,10 +88,8 @@ def micro_batches(batch: Batch, row_X: Tensor, *, token_budget: int) -> Iterator
 
 
 def has_dropout(policy: LanguageModel) -> bool:
-    """Tell if training mode draws random numbers: then it is not the evaluated policy.
-
-    It asks the random generators, not the modules: some models keep a rate under any name.
-    """
+    """Tell if training mode draws random numbers: then it is not the evaluated policy. Ask the
+    generators and not the modules, as some models keep a rate under any name."""
     device, token_T, drawn = policy.device, np.zeros(1, np.int32), list[list[float]]()
     # Layers may use the CPU's generator, or the device's own. (mps cannot fork its own.)
     forked = [device] if device.type == "cuda" else []

@@ -1,7 +1,7 @@
 """Work that several processes of one node share: the leader's side and the followers'."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -11,7 +11,14 @@ from potluck.node.learning.batch import Batch
 from potluck.node.learning.group import ProcessGroup, ProcessGroupError
 from potluck.node.learning.learner import Learner
 from potluck.node.storage import checkpoint
-from potluck.rollout.base import GreedySampler, Progress, RandomSampler, RolloutRequest, Sampler
+from potluck.rollout.base import (
+    Engine,
+    GreedySampler,
+    Progress,
+    RandomSampler,
+    RolloutRequest,
+    Sampler,
+)
 from potluck.rollout.options import EngineOptions
 from potluck.rollout.settings import EngineSettings
 from potluck.types import Completion, PotluckError, Sampling
@@ -35,29 +42,17 @@ class Interrupted(KeyboardInterrupt):
     """A follower was told by a signal to stop, and the leader was not."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class DistributedEngine:
+@dataclass(frozen=True, eq=False)
+class DistributedEngine(Engine):
     """Engine with a copy of the model in each process: the leader's side.
 
     A request goes to one process, so that a prompt is read once. ``progress`` tells of the
     leader's own part until the others are done too.
     """
 
-    processes: ProcessGroup
     policy: ShardedModel
+    processes: ProcessGroup
     engine: EngineOptions
-    settings: EngineSettings
-
-    @property
-    def server_mismatch(self) -> None:
-        """None: no server writes."""
-
-    def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "DistributedEngine":
-        """Return the same engine with other limits: for an evaluation."""
-        settings = replace(
-            self.settings, max_new_tokens=max_new_tokens, max_total_tokens=max_total_tokens
-        )
-        return replace(self, settings=settings)
 
     def generate(
         self,

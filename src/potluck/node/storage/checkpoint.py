@@ -10,11 +10,9 @@
       SHA256SUMS               of each file but the card
 
 There is no random state to keep: whatever is random in a round starts from a seed derived
-from (run seed, round, node), so the state of every generator is the round's number.
-
-No pickle, so a checkpoint of a stranger can be looked at. A folder is made beside its place
-and moved there whole. Of several processes the first one writes it, as one alone would have;
-any number of them can go on from it.
+from (run seed, round, node), so the state of every generator is the round's number. No pickle, so
+a checkpoint of a stranger can be looked at. Of several processes the first one writes it, as one
+alone would have; any number of them can go on from it.
 """
 
 import json
@@ -42,14 +40,7 @@ from potluck.types import RunFolderError
 def save(
     folder: Path, round: int, policy: LanguageModel, optimizer: torch.optim.Optimizer, *, card: str
 ) -> Path:
-    """Write checkpoints/<round>.
-
-    Args:
-        card: its README.md, see ``card.py``.
-
-    Raises:
-        RunFolderError: the disk is full, say. Earlier checkpoints stand.
-    """
+    """Write checkpoints/<round>; raise RunFolderError if it cannot: earlier ones stay."""
     network, moments = full_state(policy, optimizer)
 
     def fill(beside: Path) -> None:
@@ -100,13 +91,8 @@ def keep(folder: Path, newest: int, *, best: bool) -> None:
 def full_state(
     policy: LanguageModel, optimizer: torch.optim.Optimizer, *, keep: bool = True
 ) -> tuple[PreTrainedModel, dict[str, Tensor]]:
-    """Gather (network, moments) whole, in main memory if they were spread over processes.
-
-    A collective: every process must call it.
-
-    Args:
-        keep: True where this process wants them; else it only gives its part to one that does.
-    """
+    """Gather (network, moments) whole, in main memory if they were spread over processes. A
+    collective: every process calls it, and one that does not ``keep`` them only gives its part."""
     if not isinstance(policy, ShardedModel):
         return policy.network, _optimizer_state(policy, optimizer)
     if keep:
@@ -119,10 +105,8 @@ def full_state(
 
 
 def require_same_base(folder: Path, round: int, network: PreTrainedModel) -> None:
-    """Raise RunFolderError unless the frozen weights are those that an adapter was trained on.
-
-    The checkpoint holds the adapter alone; where its base lies, another may lie by now.
-    """
+    """Raise RunFolderError unless the frozen weights are those that an adapter was trained on: the
+    checkpoint holds the adapter alone, and where its base lay, another may lie by now."""
     place = checkpoint_folder(folder, round)
     if "base" not in (state := state_of(folder, round)):
         raise _damaged(place, "no base in state.json")
@@ -163,7 +147,6 @@ def damaged_file(folder: Path, round: int) -> Path | None:
 
 
 def delete_after(folder: Path, round: int) -> None:
-    """Remove the checkpoints of later rounds."""
     for later in rounds_saved(folder):
         if later > round:
             shutil.rmtree(checkpoint_folder(folder, later))
@@ -180,11 +163,8 @@ def checkpoint_folder(folder: Path, round: int) -> Path:
 
 
 def newest(model: str) -> str:
-    """Find the newest checkpoint of a node's folder; any other model as it is.
-
-    Raises:
-        ModelError: a run, which has several models, or what a run has not got.
-    """
+    """Find the newest checkpoint of a node's folder; any other model as it is. Raise ModelError for
+    a run, which has several models, or what a run has not got."""
     folder = Path(model)
     if any((folder / each).is_file() for each in ("config.json", "adapter_config.json", SERVED)):
         return model
@@ -217,13 +197,8 @@ def best(node: str) -> str:
 def restore(
     folder: Path, round: int, policy: LanguageModel, optimizer: torch.optim.Optimizer
 ) -> None:
-    """Give the optimiser the state it had after ``round`` rounds.
-
-    ``policy`` must have been loaded from ``checkpoint_folder(folder, round)``.
-
-    Raises:
-        RunFolderError: a file is missing or damaged.
-    """
+    """Give the optimiser the state it had after ``round`` rounds, of a policy that was loaded from
+    their checkpoint. Raise RunFolderError if a file is missing or damaged."""
     place = checkpoint_folder(folder, round)
     try:
         moments = load_file(place / "optimizer.safetensors")

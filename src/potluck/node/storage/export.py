@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 HERE = "this/folder"
 """Name by which a checkpoint's card loads its model."""
+DAMAGED = (OSError, EOFError, ValueError, TypeError, RecursionError, HTTPException, TarError)
+"""Errors of a download that is no adapter, but for those of safetensors."""
 
 
 class UploadError(PotluckError):
@@ -96,16 +98,7 @@ def _bring(place: str, checkpoint: Path, beside: Path, stored: "torch.dtype") ->
             (file,) = Path(unpacked).rglob("adapter_model.safetensors")
             told = dict(json.loads((file.parent / "adapter_config.json").read_text()))
             tensors = {name: each.to(stored) for name, each in load_file(file).items()}
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        TypeError,
-        RecursionError,
-        HTTPException,
-        TarError,
-        SafetensorError,
-    ) as error:
+    except (*DAMAGED, SafetensorError) as error:
         raise RunFolderError(
             f"no adapter comes from {place} ({error}); does the server have it?"
         ) from error

@@ -1,42 +1,30 @@
 """The chat protocol of an OpenAI-compatible endpoint: its requests, its answers, and the way there.
 
-The client library repeats no request: each attempt has its own place in the books. An answer is
-bounded in time and in bytes. Models differ in what they take: one that refuses a parameter is not
-sent it again.
+Each attempt has its own place in the books. An answer is bounded in time and in bytes. Models
+differ in what they take: one that refuses a parameter is not sent it again.
 """
 
 import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any
 
+import httpx2
 import msgspec
-from msgspec.structs import replace
 
 from potluck.rollout.base import RolloutError
-from potluck.rollout.vllm.client import CONNECT_S, NO_KEY, REDIRECTED
+from potluck.rollout.server import IS_IT_RUNNING, WAYS_OUT, Client, CutOff
 from potluck.types import Problem
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
 
 LATER = (402, 408, 409, 425, 429)
 """Statuses below 500 that may pass: no money left, too slow, a conflict, too early, too often."""
 TIMED_OUT = (408, 504, 524)
 """Statuses of what stands before a model that may go on to write, and so to cost."""
-UNSENT = ("ConnectError", "ConnectTimeout", "PoolTimeout")
+UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
 """Errors of a connection over which nothing was sent."""
-WAYS_OUT = {
-    **dict.fromkeys(range(300, 400), REDIRECTED),
-    401: NO_KEY,
-    403: "may this key use this model, and is it in api_key_variable?",
-    404: "is the name of the model right, and url complete, such as https://HOST/v1?",
-}
-"""Ways out by the status of an answer."""
 READY_S = 20.0
 REFUSABLE = ("max_tokens", "top_p", "temperature", "seed")
 
@@ -58,53 +46,24 @@ class Refused(Exception):
         self.status, self.text = status, text
 
 
-@dataclass(frozen=True, slots=True)
-class ChatEndpoint:
-    """A served model, and how it is asked."""
+class ChatClient(Client):
+    """A client of a served model; ``options`` are those of its table, ``OpenAIOptions``: their
+    module imports this one."""
 
-    options: Any
-    """Options of its table, ``OpenAIOptions``: their module imports this one."""
+    def __init__(self, options: Any, *, limit_bytes: int = 2**24) -> None:
+        super().__init__(options.address, options.url.rstrip("/"), proxies=True)
+        self._options, self._limit_bytes = options, limit_bytes
 
-    def client(self, limit_bytes: int) -> "AsyncOpenAI":
-        """Make a client whose answers are empty where they are longer than ``limit_bytes``.
-        Raise RolloutError if the library, the key or the host is none."""
-        try:
-            from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout
-        except ImportError as error:
-            raise RolloutError(
-                f"engine 'openai' needs the library openai ({error}); pip install 'potluck[openai]'"
-            ) from error
+    async def post(self, body: dict[str, Any]) -> bytes:
+        """Wait for the completions of a request; raise Unavailable or Refused."""
+        return await self._once("POST", "/chat/completions", {"model": self._options.model, **body})
 
-        async def bound(response: Any) -> None:
-            # Never unpacked, as no packed answer is asked for: a few bytes can hold gigabytes.
-            response.headers.pop("content-encoding", None)
-            body = bytearray()
-            with suppress(Exception):  # Cut off, it may be billed: no attempt that is repeated.
-                async for piece in response.stream:
-                    body += piece
-                    if len(body) > limit_bytes:
-                        body.clear()
-                        break
-            await response.stream.aclose()
-            response.stream = type(response)(200, content=bytes(body)).stream
-
-        self.options.address.parts()
-        plain = DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [bound]})
-        plain.headers["Accept-Encoding"] = "identity"
-        return AsyncOpenAI(
-            # Without one the library would send OPENAI_API_KEY, to whatever url this is.
-            api_key=self.options.address.key() or "none",
-            base_url=self.options.url,
-            max_retries=0,
-            timeout=Timeout(None, connect=CONNECT_S),  # ``ask`` bounds all of it together
-            http_client=plain,
-        )
-
-    async def ask(self, attempt: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def repeat(self, attempt: Callable[[], Awaitable[bytes]], timeout_s: float = 0) -> bytes:
         """Wait for what ``attempt`` brings, repeat what may pass; raise Unavailable or Refused."""
+        timeout_s = timeout_s or self._options.timeout_s
         try:
-            async with asyncio.timeout(self.options.timeout_s):
-                for number in range(self.options.retries):
+            async with asyncio.timeout(timeout_s):
+                for number in range(self._options.retries):
                     try:
                         return await attempt()
                     except Unavailable as error:
@@ -113,66 +72,68 @@ class ChatEndpoint:
                         await asyncio.sleep(error.again_s or 0.5 * 2**number)
                 return await attempt()
         except TimeoutError:
-            said = f"no answer within {self.options.timeout_s:g} seconds"
-            raise Unavailable(said, may_cost=True) from None
+            raise Unavailable(f"no answer within {timeout_s:g} seconds", may_cost=True) from None
 
-    async def body(self, answer: Awaitable[Any]) -> bytes:
-        """Wait for the body of one ``answer`` of the client; raise Unavailable or Refused."""
-        from openai import APIStatusError, OpenAIError
-
+    async def _once(self, method: str, path: str, body: object = None) -> bytes:
+        """Wait for one answer, empty where it was cut off or is too long."""
         try:
-            return cast(bytes, (await answer).content)
-        except APIStatusError as error:
-            status, text, body = error.status_code, error.response.text, error.body
-            reason = (body.get("message") if isinstance(body, dict) else "") or text
-            said = self.options.address.line(f"status {status}: {reason}")
-            if status in LATER or status >= 500:
-                again_s = None if status == 402 else 0.0
-                with suppress(ValueError):
-                    again_s = max(0.0, float(error.response.headers.get("retry-after", "")))
-                raise Unavailable(said, may_cost=status in TIMED_OUT, again_s=again_s) from None
-            raise Refused(said, status, text) from None
-        except OpenAIError as error:
-            cause = error.__cause__ or error
-            said, kind = self.options.address.line(str(cause)), type(cause).__name__
-            raise Unavailable(said, may_cost=kind not in UNSENT, again_s=0.0) from None
+            status, headers, raw = await self.send(
+                method, path, body, limit_bytes=self._limit_bytes
+            )
+        except CutOff:  # it may be billed: no attempt that is repeated
+            return b""
+        except httpx2.TransportError as error:
+            may_cost, said = not isinstance(error, UNSENT), self.address.reason(error)
+            raise Unavailable(said, may_cost=may_cost, again_s=0.0) from None
+        if 200 <= status < 300:
+            return raw
+        text = raw.decode(errors="replace")
+        said = self.address.line(f"status {status}: {_message(text)}")
+        if status in LATER or status >= 500:
+            again_s = None if status == 402 else 0.0
+            with suppress(ValueError):
+                again_s = max(0.0, float(headers.get("retry-after", "")))
+            raise Unavailable(said, may_cost=status in TIMED_OUT, again_s=again_s)
+        raise Refused(said, status, text)
 
-    def refuse(self, said: str, status: int) -> RolloutError:
-        """Make the error for a status that no later attempt would change."""
-        what = f"{self.options.url} refuses to write as {self.options.model!r} ({said})"
-        return RolloutError(f"{what}; {WAYS_OUT.get(status, 'see its documentation')}")
-
-    def require_ready(self) -> None:
-        """Raise RolloutError unless the endpoint answers now, takes the key and has the model. One
-        that it does not list may have a second name, so it is asked for a few tokens."""
-        wait_s = min(self.options.timeout_s, READY_S)
-        patient = ChatEndpoint(replace(self.options, timeout_s=wait_s))
-        with ThreadPoolExecutor(1) as pool:  # a notebook's thread runs a loop already
-            pool.submit(asyncio.run, patient._require_model()).result()
-
-    async def _require_model(self) -> None:
-        probe: Any = {"messages": [{"role": "user", "content": "1 + 1 ="}], "max_tokens": 16}
+    async def models(self, wait_s: float) -> list[Any]:
+        """List the names of its models; none where it does not list them, or not to this key."""
         try:
-            async with self.client(2**24) as client:
-                if self.options.model not in await self._listed(client):
-                    create = client.chat.completions.with_raw_response.create
-                    await self.ask(lambda: self.body(create(model=self.options.model, **probe)))
+            raw = await self.repeat(lambda: self._once("GET", "/models"), wait_s)
+            return [card["id"] for card in json.loads(raw)["data"]]
+        except (Unavailable, Refused, ValueError, RecursionError, KeyError, TypeError):
+            return []
+
+
+async def require_ready(options: Any) -> None:
+    """Raise RolloutError unless the endpoint answers now, takes the key and has the model. One that
+    it does not list may have a second name, so it is asked for a few tokens."""
+    probe = {"messages": [{"role": "user", "content": "1 + 1 ="}], "max_tokens": 16}
+    wait_s = min(options.timeout_s, READY_S)
+    async with ChatClient(options) as client:
+        try:
+            if options.model not in await client.models(wait_s):
+                await client.repeat(lambda: client.post(probe), wait_s)
         except Unavailable as error:
-            way_out = "is it running, and is [node.NAME.engine] url its own?"
-            said = f"{self.options.url} does not answer ({error}); {way_out}"
+            said = f"{options.url} does not answer ({error}); {IS_IT_RUNNING}"
             raise RolloutError(said) from None
         except Refused as error:
             # Some models do not take max_tokens, or want more of them: they are there.
             if error.status not in (400, 422):
-                raise self.refuse(str(error), error.status) from None
+                raise refusal(options, str(error), error.status) from None
 
-    async def _listed(self, client: "AsyncOpenAI") -> list[Any]:
-        """List the names of its models; none where it does not list them, or not to this key."""
-        try:
-            raw = await self.ask(lambda: self.body(client.models.with_raw_response.list()))
-            return [card["id"] for card in json.loads(raw)["data"]]
-        except (Unavailable, Refused, ValueError, RecursionError, KeyError, TypeError):
-            return []
+
+def refusal(options: Any, said: str, status: int) -> RolloutError:
+    """Make the error for a status that no later attempt would change."""
+    what = f"{options.url} refuses to write as {options.model!r} ({said})"
+    return RolloutError(f"{what}; {WAYS_OUT.get(status, 'see its documentation')}")
+
+
+def _message(text: str) -> str:
+    """Find what an answer says of an error; all of it where it has no message."""
+    with suppress(ValueError, RecursionError, KeyError, TypeError):
+        return str(json.loads(text)["error"]["message"])
+    return text
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -8,7 +8,7 @@ import asyncio
 import json
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from potluck.episode import (
     EnvironmentFailed,
@@ -21,6 +21,7 @@ from potluck.episode import (
 )
 from potluck.files import derived_seed
 from potluck.rollout.base import Requests
+from potluck.rollout.server import Ears
 from potluck.rollout.texts.base import NO_TOKENS, can_be_read
 from potluck.rollout.texts.books import Choices
 from potluck.rollout.texts.endpoint import ChatRequest, Choice, Dialect
@@ -28,15 +29,11 @@ from potluck.rollout.texts.messages import messages_of, turn_in
 from potluck.rollout.texts.openai import TOKENS_AROUND, OpenAIEngine, TextRound
 from potluck.types import Completion, End
 
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
-
 BYTES_COUNTED = 4
 """Bytes of text that count as one of the ``max_new_tokens`` that an episode's turns share: of what
 endpoints count, some is hidden, and the books do not have it."""
 TOKENS_OF_TOOLS = 600
 """Most tokens that a server is assumed to put around tools."""
-POLL_S = 0.01
 
 
 @dataclass(slots=True)
@@ -65,8 +62,8 @@ class EpisodeRound(TextRound):
         self._longest = engine.settings.max_new_tokens
         self._open = asyncio.Semaphore(engine.options.concurrency)
         self._talks: dict[ChatRequest, Conversation] = {}
-        self._answers: dict[int, Step | EnvironmentFailed] = {}
         self._play: Play
+        self._ears: Ears[Step | EnvironmentFailed]
 
     def completions(self, author: str) -> list[Completion]:
         made: list[Completion] = []
@@ -84,9 +81,10 @@ class EpisodeRound(TextRound):
 
     async def ask_all(self) -> None:
         with closing(self._environment.open()) as self._play:
+            self._ears = Ears(self._play.answered)
             await super().ask_all()
 
-    async def _ask(self, client: "AsyncOpenAI", ask: ChatRequest) -> list[ChatRequest]:
+    async def _ask(self, ask: ChatRequest) -> list[ChatRequest]:
         """Hold a whole conversation."""
         async with self._open:
             problem = self.requests[ask.place].problem
@@ -94,7 +92,7 @@ class EpisodeRound(TextRound):
             try:
                 self._play.begin(talk.number, problem)
                 acted = 0
-                while await super()._ask(client, ask):
+                while await super()._ask(ask):
                     # Without a new turn a parameter was refused: it is asked again, without that.
                     if len(talk.turns) > acted and not await self._hear(ask, talk):
                         break
@@ -126,11 +124,7 @@ class EpisodeRound(TextRound):
 
     async def _hear(self, ask: ChatRequest, talk: Conversation) -> bool:
         """Wait for what the environment says to the last turn; return whether it goes on."""
-        # Looked for, not waited for: other conversations go on meanwhile, in the same thread.
-        while talk.number not in self._answers:
-            self._answers.update(self._play.answered(0.0))
-            await asyncio.sleep(POLL_S)
-        answer = self._answers.pop(talk.number)
+        answer = await self._ears.hear(talk.number)
         if isinstance(answer, EnvironmentFailed):
             raise answer
         talk.messages += messages_of(talk.turns[-1], answer.observations, len(talk.turns))

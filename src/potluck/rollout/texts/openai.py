@@ -1,33 +1,28 @@
-"""Texts of a model behind an OpenAI-compatible endpoint, which may tell no log-probabilities.
-
-A round's requests share an event loop in a thread of its own: a notebook runs one already in the
-main thread, and only a loop can break off what is under way.
-"""
+"""Texts of a model behind an OpenAI-compatible endpoint, which may tell no log-probabilities."""
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from potluck.files import derived_seed
 from potluck.rollout.base import TICK_S, Progress, Requests
+from potluck.rollout.server import begin_loop, together
 from potluck.rollout.settings import EngineSettings
 from potluck.rollout.texts.base import BYTES_A_TOKEN, NO_TOKENS, Cost, Written, can_be_read
 from potluck.rollout.texts.books import Booking, Books, Choices
 from potluck.rollout.texts.endpoint import (
-    ChatEndpoint,
+    ChatClient,
     ChatRequest,
     Choice,
     Dialect,
     Refused,
     Unavailable,
     read_answer,
+    refusal,
 )
 from potluck.types import Completion, End
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
 
 TOKENS_AROUND = 100
 """Most tokens that a server is assumed to put around a question: its template's, its own prompt."""
@@ -39,7 +34,7 @@ class OpenAIEngine:
     """An author that asks a served model, until its budget is spent."""
 
     def __init__(self, options: Any, settings: EngineSettings, kind: "type[TextRound]") -> None:
-        self.endpoint, self.options, self.settings = ChatEndpoint(options), options, settings
+        self.options, self.settings = options, settings
         self._round = kind
         self.books = Books(settings.folder / settings.node, settings.notify)
         self.dialect, self.has_written = Dialect(), False
@@ -60,19 +55,20 @@ class OpenAIEngine:
             raise
         progress(work.count, total)
         if work.refused and not self.has_written:
-            raise self.endpoint.refuse(*work.refused)
+            raise refusal(self.options, *work.refused)
         self._tell(work)
         return Written(tuple(work.completions(author)), self.books.spent - before)
 
     def _ask_all(self, work: "TextRound", progress: Progress, total: int) -> None:
-        with ThreadPoolExecutor(1) as pool:
-            asking = pool.submit(asyncio.run, work.ask_all())
-            try:
-                while wait([asking], TICK_S).not_done:
-                    progress(work.count, total)
-            finally:
-                work.ended.set()
-            asking.result()
+        ended = threading.Event()
+        asking = begin_loop(work.ask_all(), ended)
+        try:
+            while wait([asking], TICK_S).not_done:
+                progress(work.count, total)
+        finally:
+            ended.set()
+            wait([asking])
+        asking.result()
 
     def _tell(self, work: "TextRound") -> None:
         url, model = self.options.url, self.options.model
@@ -106,7 +102,7 @@ class TextRound:
 
     def __init__(self, engine: OpenAIEngine, requests: Requests, seed: int) -> None:
         self.engine, self.requests, self.seed = engine, requests, seed
-        self.ended, self.count, self.under_way = threading.Event(), 0, Cost()
+        self.count, self.under_way = 0, Cost()
         self.slots = asyncio.Semaphore(engine.options.concurrency)
         self.kept = engine.books.begin(seed)  # answers that came before a crash
         self.texts: dict[ChatRequest, list[tuple[str, End]]] = {}
@@ -129,27 +125,20 @@ class TextRound:
         ]
 
     async def ask_all(self) -> None:
-        """Ask until all is answered or left out, or ``ended`` is set."""
+        """Ask until all is answered or left out."""
         engine, most = self.engine, max(request.count for request in self.requests)
         asks = [ChatRequest(place, 0, request.count) for place, request in enumerate(self.requests)]
         if self.one_by_one or "n" in engine.dialect.left_out:
             asks = [one for ask in asks for one in ask.one_by_one()]
         longest_bytes = BYTES_A_BYTE * BYTES_A_TOKEN * engine.settings.max_new_tokens
-        async with engine.endpoint.client(BYTES_AROUND + longest_bytes * most) as client:
-            pending = {asyncio.create_task(self._ask(client, ask)) for ask in asks}
-            try:
-                while pending and not self.ended.is_set():
-                    done, pending = await asyncio.wait(
-                        pending, timeout=TICK_S, return_when=asyncio.FIRST_EXCEPTION
-                    )
-                    for more in await asyncio.gather(*done):
-                        pending |= {asyncio.create_task(self._ask(client, a)) for a in more}
-            finally:
-                for task in pending:
-                    task.cancel()
-                await asyncio.gather(*pending, return_exceptions=True)
+        limit_bytes = BYTES_AROUND + longest_bytes * most
+        async with ChatClient(engine.options, limit_bytes=limit_bytes) as self.client:
+            await together(map(self._ask_fully, asks))
 
-    async def _ask(self, client: "AsyncOpenAI", ask: ChatRequest) -> list[ChatRequest]:
+    async def _ask_fully(self, ask: ChatRequest) -> None:
+        await together(map(self._ask_fully, await self._ask(ask)))
+
+    async def _ask(self, ask: ChatRequest) -> list[ChatRequest]:
         """Ask, unless nothing more is to be asked; return what is left to be asked."""
         engine = self.engine
         async with self.slots:
@@ -159,19 +148,19 @@ class TextRound:
                 return ask.one_by_one()  # as before the crash
             body = self._body(ask, engine.dialect)
             try:
-                raw = await engine.endpoint.ask(lambda: self._send(client, ask, body))
+                raw = await self.client.repeat(lambda: self._send(ask, body))
             except Unavailable as error:
                 self.trouble = self.trouble or str(error)
                 return []
             except Refused as error:
                 if error.status in (401, 404) or 300 <= error.status < 400:
-                    raise engine.endpoint.refuse(str(error), error.status) from None
+                    raise refusal(engine.options, str(error), error.status) from None
                 if not (further := engine.dialect.again(ask, body, error.text)):
                     self.refused = str(error), error.status
                 return further
             return self._read(ask, raw)
 
-    async def _send(self, client: "AsyncOpenAI", ask: ChatRequest, body: dict[str, Any]) -> bytes:
+    async def _send(self, ask: ChatRequest, body: dict[str, Any]) -> bytes:
         """Send one request, with its cost booked before."""
         engine, most = self.engine, self._most(ask)
         if self.trouble or engine.options.spent("", engine.books.spent - self.under_way):
@@ -179,8 +168,7 @@ class TextRound:
         engine.books.add(Booking(most))
         self.under_way += most
         try:
-            create = client.chat.completions.with_raw_response.create
-            return await engine.endpoint.body(create(model=engine.options.model, **body))
+            return await self.client.post(body)
         except (Unavailable, Refused) as error:
             if isinstance(error, Refused) or not error.may_cost:
                 engine.books.add(Booking(Cost(1) - most))

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from potluck.rollout.texts.base import Cost, TextEngine
     from potluck.rollout.texts.file import SolutionFile
 
-OF_LIBRARY = ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
-"""Variables that the library ``openai`` sends."""
 Price = Annotated[float, Meta(ge=0)]
 
 
@@ -31,8 +29,6 @@ class PaidOptions(ServedOptions, frozen=True, kw_only=True):
     """Price of a million tokens of prompts, US dollars."""
     usd_per_million_completion: Price = 0.0
     """Price of a million tokens of completions, hidden reasoning included, US dollars."""
-
-    is_ascii: ClassVar[bool] = True
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> "Cost":
         """Count one request at these prices."""
@@ -76,8 +72,6 @@ class OpenAIOptions(
     retries: Amount = 3
     """Further attempts where the server is busy or away; its Retry-After is kept to."""
 
-    of_library: ClassVar[tuple[str, ...]] = OF_LIBRARY
-
     def open(self, settings: EngineSettings) -> "TextEngine":
         from potluck.rollout.texts.episodes import EpisodeRound
         from potluck.rollout.texts.openai import OpenAIEngine, TextRound
@@ -85,9 +79,10 @@ class OpenAIOptions(
         return OpenAIEngine(self, settings, EpisodeRound if settings.environment else TextRound)
 
     def require_ready(self, *, adapter: bool, longest: int) -> None:
-        from potluck.rollout.texts.endpoint import ChatEndpoint
+        from potluck.rollout.server import run_loop
+        from potluck.rollout.texts.endpoint import require_ready
 
-        ChatEndpoint(self).require_ready()
+        run_loop(require_ready(self))
 
     @property
     def title(self) -> str:

@@ -13,7 +13,6 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from threading import Thread
 from time import monotonic
 from typing import Any
 from urllib.error import HTTPError
@@ -22,15 +21,15 @@ from weakref import finalize
 
 import numpy as np
 
+from potluck.rollout import server
 from potluck.rollout.base import TICK_S, RolloutError
 from potluck.rollout.settings import ignore
-from potluck.rollout.texts import endpoint
 from potluck.rollout.texts.base import NOTHING, Cost
 from potluck.rollout.texts.books import Booking, Books
 from potluck.rollout.tinker.options import TinkerOptions
 
 INSTALL = "pip install 'potluck[tinker]'"
-WAYS_OUT = endpoint.WAYS_OUT | {
+WAYS_OUT = server.WAYS_OUT | {
     404: "is url complete, and does the server still have what is asked for?",
     422: "its version may not know the loss",
 }
@@ -43,6 +42,7 @@ SAYINGS = {
     r"^APIResponseValidationError": "is url complete, and that of such a server?",
 }
 """Ways out by what an error without such a status says."""
+READY_S = 20.0
 UNANSWERED = "APIConnectionError", "APITimeoutError"
 PROBE_RATE, PROBE_KEPT_S = 1e-3, 3600
 Pair = tuple[np.ndarray, np.ndarray]
@@ -228,18 +228,13 @@ class TinkerSession:
             most = replace(most, booked=1)
             self.books.add(Booking(most))
             self._under_way += most
-        future = Future[Any]()
 
-        def work() -> None:
-            try:
-                found = attempt()  # some calls wait by themselves, and others return a future
-                within = {"timeout": self.options.timeout_s}
-                future.set_result(found.result(**within) if hasattr(found, "result") else found)
-            except BaseException as error:
-                future.set_exception(error)
+        def work() -> Any:
+            found = attempt()  # some calls wait by themselves, and others return a future
+            within = {"timeout": self.options.timeout_s}
+            return found.result(**within) if hasattr(found, "result") else found
 
-        Thread(target=work, daemon=True).start()
-        return what, most, future
+        return what, most, server.begin(work)
 
     def _end(self, asked: Asked, tick: Tick) -> Any:
         """Wait for a call; raise RolloutError with the way out if it failed."""
@@ -270,7 +265,7 @@ class TinkerSession:
         """Ask whether a server that did not answer is there at all."""
         place = f"{self.options.url.rstrip('/')}/api/v1/healthz"
         within, there = f"no answer within {self.options.timeout_s:g} seconds", "is there"
-        patience_s = min(endpoint.READY_S, self.options.timeout_s)
+        patience_s = min(READY_S, self.options.timeout_s)
         *_, future = self._begin("its health", lambda: urlopen(place, timeout=patience_s).close())
         wait([future], patience_s)  # a timeout of a socket is none of a whole answer
         error = future.exception() if future.done() else TimeoutError("no whole answer")

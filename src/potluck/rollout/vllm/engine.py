@@ -10,13 +10,14 @@ T = 1) or after everything (``processed_logprobs``: right where nothing is trunc
 not 1 and something is truncated, neither are right, and the engine refuses.
 """
 
+import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass, replace
 from queue import Empty, Queue
-from threading import Thread
+from threading import Event
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -28,79 +29,69 @@ from potluck.files import derived_seed
 from potluck.model.policy import LanguageModel
 from potluck.rollout.base import (
     TICK_S,
+    Engine,
     GreedySampler,
     Progress,
     RandomSampler,
     Requests,
     RolloutError,
     Sampler,
-    completion_budget,
 )
-from potluck.rollout.settings import EngineSettings
-from potluck.rollout.vllm.client import FIRST_PAUSE_S, Address, Client, Disconnected
+from potluck.rollout.server import Address, begin_loop, together
+from potluck.rollout.vllm.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Disconnected, VllmClient
 from potluck.rollout.vllm.response import ServerRequest, read_response, require_ours
 from potluck.rollout.vllm.weights import WeightSync, as_it_was, trained_copy
 from potluck.types import Completion
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class ServerEngine:
+@dataclass(frozen=True, eq=False)
+class ServerEngine(Engine):
     """An engine on a copy of a LanguageModel that a server has."""
 
     policy: LanguageModel
     options: Any
     """Options of its table, ``VllmOptions``: their module imports this one."""
-    settings: EngineSettings
     weight_sync: WeightSync
+    kind: "type[ServerWriting] | None" = None
+    """What writes; None: ``ServerWriting``."""
 
     @property
     def server_mismatch(self) -> float | None:
         return self.weight_sync.apart
-
-    def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "ServerEngine":
-        limited = self.settings.with_limits(max_new_tokens, max_total_tokens)
-        return replace(self, settings=limited)
 
     def generate(
         self, requests: Requests, sampler: Sampler, *, author: str, progress: Progress
     ) -> list[Completion]:
         if not (server_requests := self._requests(requests, sampler)):
             return []
-        while self.weight_sync.writing.is_alive():  # an evaluation, with other weights
-            progress(0, sum(each.count for each in server_requests))
-            self.weight_sync.writing.join(TICK_S)
-        return self.writing(server_requests, sampler, author).collect(progress)
-
-    def writing(
-        self, server_requests: list[ServerRequest], sampler: Sampler, author: str
-    ) -> "ServerWriting":
-        """Begin to write with the weights of now, which do not change before it is collected."""
-        return ServerWriting(self, server_requests, sampler, author, {})
+        total = sum(each.count for each in server_requests)
+        while wait([self.weight_sync.writing], TICK_S).not_done:
+            progress(0, total)  # an evaluation, with other weights
+        kind = self.kind or ServerWriting
+        return kind(self, server_requests, sampler, author).collect(progress)
 
     def _requests(self, requests: Requests, sampler: Sampler) -> list[ServerRequest]:
-        sampling, seed = sampling_of(sampler), _seed(sampler)
-        longest, server_requests = self.settings.longest(self.policy.context), []
-        for place, request in enumerate(requests):
-            prompt_P = self.policy.prompt(request.problem)
-            room = completion_budget(prompt_P, request.problem, longest)
-            budget = min(room, self.settings.max_new_tokens)
+        seed, server_requests = _seed(sampler), []
+        of_all = {
+            "model": self.options.model,
+            **sampling_of(sampler),
+            "stop_token_ids": sorted(self.policy.stop_ids),
+            "include_stop_str_in_output": True,
+            "logprobs": 0,  # the token's own, and no others
+            "return_token_ids": True,
+            "return_tokens_as_token_ids": True,
+        }
+        for place, asked in enumerate(self.prompted(requests)):
             body = {
-                "model": self.options.model,
-                "prompt": prompt_P.tolist(),
-                "n": request.count,
-                "max_tokens": budget,
-                **sampling,
+                "prompt": asked.prompt_P.tolist(),
+                "n": asked.count,
+                "max_tokens": asked.longest,
                 # A server adds 0, 1, 2, ... to it for the completions of one request, which must
                 # not overflow 63 bits.
                 "seed": derived_seed(f"{seed}/{place}") >> 1,
-                "stop_token_ids": sorted(self.policy.stop_ids),
-                "include_stop_str_in_output": True,
-                "logprobs": 0,  # the token's own, and no others
-                "return_token_ids": True,
-                "return_tokens_as_token_ids": True,
             }
-            made = ServerRequest(request.problem, prompt_P, request.count, budget, body)
-            server_requests.append(made)
+            made = asked.problem, asked.prompt_P, asked.count, asked.longest, of_all | body
+            server_requests.append(ServerRequest(*made))
         return [each for each in server_requests if each.count]
 
 
@@ -128,26 +119,27 @@ class ServerWriting:
     by the process that had the weights.
     """
 
+    _client: VllmClient
+
     def __init__(
         self,
         engine: "ServerEngine",
         requests: Sequence[ServerRequest],
         sampler: Sampler,
         author: str,
-        kept: Mapping[str, Tensor],
+        kept: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> None:
-        """Begin. ``kept`` are the weights as they are now if the network's change until
-        ``collect``, else empty."""
+        """Begin to write with the weights of now. ``kept`` are these if the network's change until
+        ``collect``."""
         self._engine, self._requests, self._kept = engine, requests, kept
         self._sampler, self._author = sampler, author
         self.ends = 0, len(requests) - 1
-        self._weight_sync, self._client = engine.weight_sync, Client(engine.options.address)
-        self._place = self._weight_sync.snapshot()
-        self._arrived: Queue[tuple[int, list[Completion], list[Check]] | BaseException | None]
-        self._arrived = Queue()
-        self._thread = Thread(target=self._run, name="vllm-writing", daemon=True)
-        self._weight_sync.writing = self._thread
-        self._thread.start()
+        self._weight_sync, self._place = engine.weight_sync, engine.weight_sync.snapshot()
+        self._arrived: Queue[tuple[int, list[Completion], list[Check]] | None] = Queue()
+        self._slots, self._ended = asyncio.Semaphore(engine.options.concurrency), Event()
+        self._work: Future[None] = begin_loop(self._run(), self._ended)
+        self._work.add_done_callback(lambda _: self._arrived.put(None))
+        self._weight_sync.writing = self._work
 
     def collect(self, progress: Progress) -> list[Completion]:
         """Wait for all completions; return them in the order of the requests, then by index.
@@ -157,21 +149,22 @@ class ServerWriting:
         """
         answers: list[list[Completion]] = [[] for _ in self._requests]
         total, done = sum(each.count for each in self._requests), 0
-        unchecked, gaps = list[Check](), list[np.ndarray]()
+        unchecked, gaps, is_over = list[Check](), list[np.ndarray](), False
         try:
-            while True:
+            while not is_over:
                 progress(done, total)
                 try:
                     arrived = self._arrived.get(timeout=TICK_S)
                 except Empty:
                     continue
-                if isinstance(arrived, BaseException):
-                    raise arrived
                 if arrived:
                     place, answers[place], checks = arrived
                     done += self._requests[place].count
                     unchecked += checks
-                if not arrived or not self._kept:  # a wrong server is to stop at once
+                else:
+                    self._work.result()  # raises what went wrong
+                    is_over = True
+                if is_over or not self._kept:  # a wrong server is to stop at once
                     policy, options = self._engine.policy, self._engine.options
                     with as_it_was(policy.network, self._kept):
                         gaps += [
@@ -179,88 +172,72 @@ class ServerWriting:
                             for request, written in unchecked
                         ]
                     unchecked = []
-                if not arrived:
-                    break
         finally:
             self.abandon()
         self._weight_sync.apart = float(np.concatenate(gaps).mean())
         return [completion for answer in answers for completion in answer]
 
     def abandon(self) -> None:
-        self._client.close()
-        self._thread.join()
+        self._ended.set()
+        wait([self._work])
 
-    def _run(self) -> None:
-        try:
-            self._write()
-            self._weight_sync.sleep(self._client)
-            self._arrived.put(None)
-        except BaseException as error:  # told where it is collected
-            self._arrived.put(error)
+    async def _run(self) -> None:
+        async with VllmClient(self._engine.options.address) as self._client:
+            await self._write()
+            await self._weight_sync.sleep(self._client)
 
-    def _write(self) -> None:
+    async def _write(self) -> None:
         waiting, client, again = dict(enumerate(self._requests)), self._client, False
         begun_s, pause_s = time.monotonic(), FIRST_PAUSE_S
-        while True:
+        while waiting:
             breaks, before = client.breaks, len(waiting)
-            self._weight_sync.push(client, self._place)
-            broken = self._ask_all(waiting, breaks, again)
-            if not waiting:
-                return
-            assert broken
-            self._weight_sync.forget()
-            again = True
-            if len(waiting) < before:
-                begun_s, pause_s = time.monotonic(), FIRST_PAUSE_S
-            if time.monotonic() + pause_s - begun_s > client.address.timeout_s:
-                raise broken
-            pause_s = client.pause(pause_s)
+            await self._weight_sync.push(client, self._place)
+            broken = await self._ask_all(waiting, breaks, again)
+            if broken:
+                self._weight_sync.forget()
+                again = True
+                if len(waiting) < before:
+                    begun_s, pause_s = time.monotonic(), FIRST_PAUSE_S
+                if time.monotonic() + pause_s - begun_s > client.address.timeout_s:
+                    raise broken[0]
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    def _ask_all(
+    async def _ask_all(
         self, waiting: dict[int, ServerRequest], breaks: int, again: bool
-    ) -> Disconnected | None:
-        """Take what is answered before a connection breaks out of ``waiting``; return the break."""
-        broken = None
-        with self._pool() as pool:
-            asked = {pool.submit(self._ask, each, breaks): at for at, each in waiting.items()}
-            for future in as_completed(asked):
-                try:
-                    written = future.result()
-                except Disconnected as error:
-                    broken = error
-                    continue
-                place = asked[future]
-                check: Check = waiting.pop(place), written
-                checks = [check] if again or place in self.ends else []
-                self._arrived.put((place, written, checks))
+    ) -> list[Disconnected]:
+        """Take what is answered before a connection breaks out of ``waiting``; return the break, as
+        each request has met it."""
+        broken: list[Disconnected] = []
+
+        async def ask(place: int, request: ServerRequest) -> None:
+            try:
+                written = await self._ask(request, breaks)
+            except Disconnected as error:
+                broken.append(error)
+                return
+            check: Check = waiting.pop(place), written
+            self._arrived.put((place, written, [check] if again or place in self.ends else []))
+
+        await together(ask(*each) for each in waiting.items())
         return broken
 
-    @contextmanager
-    def _pool(self) -> Iterator[ThreadPoolExecutor]:
-        pool = ThreadPoolExecutor(self._engine.options.concurrency)
-        try:
-            yield pool
-        except BaseException:
-            self._client.close()  # the others are broken off, not waited for
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-    def _ask(self, request: ServerRequest, breaks: int) -> list[Completion]:
+    async def _ask(self, request: ServerRequest, breaks: int) -> list[Completion]:
         # The cache of an older version's prompts is never used again.
         body = request.body | {"cache_salt": self._place.name}
-        raw = self._client.ask(
-            "POST", "/v1/completions", body, limit_bytes=request.limit_bytes, breaks=breaks
-        )
+        async with self._slots:
+            raw = await self._client.ask(
+                "POST", "/v1/completions", body, limit_bytes=request.limit_bytes, breaks=breaks
+            )
         policy = self._engine.policy
         return read_response(raw, request, self._client, policy=policy, author=self._author)
 
 
-def require_server(address: Address, model: str, *, adapter: bool, longest: int) -> None:
+async def require_server(address: Address, model: str, *, adapter: bool, longest: int) -> None:
     """Raise RolloutError unless a server is there now that serves ``model``, or is yet to get it
     as an adapter, with ``longest`` tokens of prompt and completion together."""
-    with Client(replace(address, timeout_s=min(address.timeout_s, 5.0))) as client:
-        raw = client.ask("GET", "/v1/models")
+    async with VllmClient(replace(address, timeout_s=min(address.timeout_s, 5.0))) as client:
+        raw = await client.ask("GET", "/v1/models")
         try:
             cards = {card["id"]: card for card in msgspec.json.decode(raw)["data"]}
         except (msgspec.DecodeError, UnicodeError, RecursionError, KeyError, TypeError) as error:

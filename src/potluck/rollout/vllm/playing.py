@@ -1,30 +1,19 @@
 """Episodes through a server: of each a chain of requests, ids in and ids out.
 
 The prompt of a turn is all that was read and sampled before it, so the server has it in its cache.
-One thread hears the environment; requests have threads of their own.
 """
 
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
 
 import numpy as np
 
 from potluck.files import derived_seed
-from potluck.rollout.base import Sampler
-from potluck.rollout.episodes import POLL_S, Episodes
+from potluck.rollout.episodes import Episodes
+from potluck.rollout.server import Ears, together
 from potluck.rollout.vllm.client import Disconnected
-from potluck.rollout.vllm.engine import ServerEngine, ServerWriting
+from potluck.rollout.vllm.engine import ServerWriting
 from potluck.rollout.vllm.response import ServerRequest
 from potluck.types import Completion
-
-
-class PlayingServerEngine(ServerEngine):
-    """An engine whose completions are episodes."""
-
-    def writing(
-        self, server_requests: list[ServerRequest], sampler: Sampler, author: str
-    ) -> "ServerPlaying":
-        return ServerPlaying(self, server_requests, sampler, author, {})
 
 
 class ServerPlaying(ServerWriting):
@@ -32,12 +21,13 @@ class ServerPlaying(ServerWriting):
 
     _episodes: Episodes
 
-    def _write(self) -> None:
+    async def _write(self) -> None:
         engine, settings = self._engine, self._engine.settings
         assert settings.environment
         self._chains: list[tuple[int, list[tuple[ServerRequest, Completion]]]] = []
         self._next: dict[int, ServerRequest] = {}
         with Episodes(engine.policy, settings.environment, self._author) as self._episodes:
+            self._ears = Ears(lambda wait_s: self._episodes.heard(wait_s).items())
             for place, request in enumerate(self._requests):
                 room = settings.longest(engine.policy.context) - len(request.prompt_P)
                 for index in range(request.count):
@@ -45,10 +35,10 @@ class ServerPlaying(ServerWriting):
                     self._episodes.begin(len(self._chains), request.problem, index, **limits)
                     self._chains.append((place, []))
                     self._ask_next(len(self._chains) - 1, request.prompt_P)
-            super()._write()
+            await super()._write()
 
     def _ask_next(self, episode: int, ids: np.ndarray) -> None:
-        """Ask for the turn behind what was read and sampled, and ``ids``."""
+        """Make the request for the turn behind what was read and sampled, and ``ids``."""
         place, chain = self._chains[episode]
         if chain:
             before, turn = chain[-1]
@@ -58,32 +48,28 @@ class ServerPlaying(ServerWriting):
         body = whole.body | {"prompt": ids.tolist(), "n": 1, "max_tokens": left, "seed": seed}
         self._next[episode] = replace(whole, prompt_P=ids, count=1, token_budget=left, body=body)
 
-    def _ask_all(
+    async def _ask_all(
         self, waiting: dict[int, ServerRequest], breaks: int, again: bool
-    ) -> Disconnected | None:
-        broken, asked = None, dict[Future[list[Completion]], tuple[int, ServerRequest]]()
-        with self._pool() as pool:
-            while asked or (waiting and not broken):
-                while self._next and not broken:
-                    episode, request = self._next.popitem()
-                    asked[pool.submit(self._ask, request, breaks)] = episode, request
-                for future in wait(asked, POLL_S, FIRST_COMPLETED).done:
-                    episode, request = asked.pop(future)
-                    try:
-                        (turn,) = future.result()
-                    except Disconnected as error:
-                        broken, self._next[episode] = error, request
-                        continue
-                    assert turn.logp_T is not None
-                    self._chains[episode][1].append((request, turn))
-                    told = turn.token_T.tolist(), turn.logp_T.tolist()
-                    if not self._episodes.wrote(episode, *told):
-                        self._over(episode, waiting, again)
-                for episode, ids in self._episodes.heard(0 if asked else POLL_S).items():
-                    if ids is None:
-                        self._over(episode, waiting, again)
-                    else:
+    ) -> list[Disconnected]:
+        broken: list[Disconnected] = []
+
+        async def play(episode: int) -> None:
+            while request := self._next.get(episode):
+                try:
+                    (turn,) = await self._ask(request, breaks)
+                except Disconnected as error:
+                    broken.append(error)
+                    return
+                del self._next[episode]
+                assert turn.logp_T is not None
+                self._chains[episode][1].append((request, turn))
+                if self._episodes.wrote(episode, turn.token_T.tolist(), turn.logp_T.tolist()):
+                    ids = await self._ears.hear(episode)
+                    if ids is not None:
                         self._ask_next(episode, ids)
+            self._over(episode, waiting, again)
+
+        await together(map(play, self._next))
         return broken
 
     def _over(self, episode: int, waiting: dict[int, ServerRequest], again: bool) -> None:

@@ -12,16 +12,12 @@ import torch
 
 from potluck.model.policy import LanguageModel
 from potluck.rollout.base import RandomSampler, RolloutError, Sampler
-from potluck.rollout.vllm.client import Client
-from potluck.types import Completion, End, Problem
+from potluck.rollout.server import NotWritten, read_written
+from potluck.rollout.vllm.client import VllmClient
+from potluck.types import Completion, Problem
 
 BYTES_A_TOKEN, BYTES_AROUND = 512, 2**16
 """Longest answer: about 150 bytes a token are usual, its log-probability and text included."""
-ROUNDING = 1e-3
-"""Nats: a log-probability may lie so far above 0 by rounding."""
-NEVER = -9999.0
-"""Number that vLLM writes for ln 0, as JSON has no infinity."""
-
 CHECKED_ROWS, CHECKED_TOKENS = 8, 128
 """Completions of a request, and tokens of each, that are scored again."""
 EVIDENCE = 20.0
@@ -67,7 +63,7 @@ class _Response(msgspec.Struct):
 
 
 def read_response(
-    raw: bytes, request: ServerRequest, client: Client, *, policy: LanguageModel, author: str
+    raw: bytes, request: ServerRequest, client: VllmClient, *, policy: LanguageModel, author: str
 ) -> list[Completion]:
     """Read the completions by index; raise RolloutError if the model cannot have written them."""
     try:
@@ -87,46 +83,18 @@ def read_response(
 
 
 def _completion(
-    choice: _Choice, request: ServerRequest, policy: LanguageModel, client: Client, author: str
+    choice: _Choice, request: ServerRequest, policy: LanguageModel, client: VllmClient, author: str
 ) -> Completion:
     what = f"wrote completion {choice.index} of {request.problem.id!r}"
-    tokens, logps, stops = choice.token_ids, choice.logprobs.token_logprobs, policy.stop_ids
     if choice.prompt_token_ids not in (None, request.body["prompt"]):
         raise client.refuse(f"{what} behind another prompt", "it must take token ids as they are")
-    if not 1 <= len(tokens) <= request.token_budget:
-        raise client.refuse(
-            f"{what} with {len(tokens)} tokens", f"1 to {request.token_budget} were asked for"
-        )
-    if len(logps) != len(tokens):
-        raise client.refuse(
-            f"{what} with {len(tokens)} tokens but {len(logps)} log-probabilities",
-            "each token needs exactly one",
-        )
-    if foreign := [id for id in tokens if not 0 <= id < policy.vocabulary]:
-        raise client.refuse(
-            f"{what} with token id {foreign[0]}",
-            f"the tokenizer has ids below {policy.vocabulary}: is it the same model?",
-        )
-    if stray := [logp for logp in logps if not NEVER < logp <= ROUNDING]:
-        raise client.refuse(f"{what} with log-probability {stray[0]}", "none is as unlikely")
-    if not stops.isdisjoint(tokens[:-1]):
-        raise client.refuse(f"{what} with words after a stop token", "nothing may follow one")
-    if choice.finish_reason == "stop" and tokens[-1] not in stops:
-        raise client.refuse(
-            f"{what} to its end, but the last token, {tokens[-1]}, is no stop token",
-            "it must keep the stop token in token_ids; a token that only the server stops at "
-            "belongs into [sampling] stop",
-        )
-    if choice.finish_reason != "stop" and len(tokens) < request.token_budget:
-        raise client.refuse(
-            f"{what} and ended it ({choice.finish_reason[:20]!r}) after {len(tokens)} of "
-            f"{request.token_budget} tokens",
-            "raise its --max-model-len",
-        )
-    end: End = "stop" if tokens[-1] in stops else "length"
-    logp_T = np.minimum(np.array(logps, np.float32), 0)
-    token_T = np.array(tokens, np.int32)
-    return Completion(request.problem.id, author, choice.index, token_T, logp_T, end)
+    told = choice.token_ids, choice.logprobs.token_logprobs, choice.finish_reason
+    try:
+        read = read_written(*told, most=request.token_budget, policy=policy)
+    except NotWritten as error:
+        why, way_out = error.args
+        raise client.refuse(f"{what} {why}", way_out) from None
+    return Completion(request.problem.id, author, choice.index, *read)
 
 
 def require_ours(

@@ -7,9 +7,9 @@ model, or only the adapter if a LoRA node trains one.
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from potluck.model.loading import weights_digest
 from potluck.model.policy import LanguageModel
 from potluck.rollout.base import RolloutError
 from potluck.rollout.settings import EngineSettings
-from potluck.rollout.vllm.client import Client
+from potluck.rollout.vllm.client import VllmClient
 
 VERSION = re.compile(r"[0-9a-f]{24}(\.part)?")
 """Names of our folders; others beside them are never touched."""
@@ -41,8 +41,9 @@ class WeightSync:
         """Name under which the server loads the adapter of a LoRA node; empty: the model has none,
         and the server replaces the weights that it started with."""
         self._served_version = ""
-        self.writing = Thread()
-        """Thread that has the server write: while it is alive, the weights there must stay."""
+        self.writing: Future[None] = Future()
+        """What the server writes: until it is done, the weights there must stay."""
+        self.writing.set_result(None)
         self.apart: float | None = None
         """Mean difference of the last writing's log-probabilities, see ``require_ours``."""
 
@@ -63,27 +64,27 @@ class WeightSync:
             ) from error
         return place
 
-    def push(self, client: Client, place: Path) -> None:
+    async def push(self, client: VllmClient, place: Path) -> None:
         """Have the server load the weights of ``place`` if it has others, or raise RolloutError."""
         if place.name == self._served_version:
             return
         self.forget()  # until they are known to be there again
         if self.sleeps:
             # Room for the cache only after the weights are in: loading needs some itself.
-            client.ask("POST", "/wake_up?tags=weights")
+            await client.ask("POST", "/wake_up?tags=weights")
         if self.adapter:
             # Out and in again, not ``load_inplace``: older servers do not know it.
             # Before the first round there is none to take out.
             name = {"lora_name": self.adapter}
-            client.ask("POST", "/v1/unload_lora_adapter", name, fine=(200, 400, 404))
-            client.ask("POST", "/v1/load_lora_adapter", name | {"lora_path": str(place)})
+            await client.ask("POST", "/v1/unload_lora_adapter", name, fine=(200, 400, 404))
+            await client.ask("POST", "/v1/load_lora_adapter", name | {"lora_path": str(place)})
         else:
-            kwargs = {"weights_path": str(place)}
-            client.ask("POST", "/collective_rpc", {"method": "reload_weights", "kwargs": kwargs})
+            reload = {"method": "reload_weights", "kwargs": {"weights_path": str(place)}}
+            await client.ask("POST", "/collective_rpc", reload)
         if self.sleeps:
-            client.ask("POST", "/wake_up?tags=kv_cache")
+            await client.ask("POST", "/wake_up?tags=kv_cache")
         if not self.adapter:
-            client.ask("POST", "/reset_prefix_cache")
+            await client.ask("POST", "/reset_prefix_cache")
         for old in self.folder.iterdir():
             if old != place and VERSION.fullmatch(old.name):
                 shutil.rmtree(old, ignore_errors=True)
@@ -93,12 +94,12 @@ class WeightSync:
         """Take the server to have other weights: it may have been started anew."""
         self._served_version = ""
 
-    def sleep(self, client: Client) -> None:
+    async def sleep(self, client: VllmClient) -> None:
         """Let the server free its GPU, if it sleeps between writings."""
         if self.sleeps:
             self.forget()
             # Level 1 keeps the base model, which is not sent again, in the CPU's memory.
-            client.ask("POST", f"/sleep?level={1 if self.adapter else 2}")
+            await client.ask("POST", f"/sleep?level={1 if self.adapter else 2}")
 
 
 def trained_copy(network: torch.nn.Module) -> dict[str, Tensor]:

@@ -73,7 +73,7 @@ def _remarks(split: Mapping[str, Any]) -> Iterator[str]:
         right = split["greedy_right"]
         yield (
             f"greedy right: both {right['both']}, only A {right['only_a']}, only B "
-            f"{right['only_b']}, neither {right['neither']}; McNemar p {right['mcnemar_p']:.2g}"
+            f"{right['only_b']}, neither {right['neither']}"
         )
     if out := {model: count for model, count in split["unfinished"].items() if count}:
         several = len(split["unfinished"]) > 1

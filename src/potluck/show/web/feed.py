@@ -7,6 +7,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from potluck.show.web.rounds import NodeRounds
 from potluck.show.web.views import ExperimentEntry, PairView, RunView, StartView, TextsView
 from potluck.types import PotluckError
@@ -17,7 +19,8 @@ class NotHereError(PotluckError):
 
 
 class RunFeed:
-    """One run: sections of its view that each look makes anew, and the rounds of its nodes."""
+    """One run: sections of its view that each look makes anew, and the rounds of its nodes. All
+    pages that show it share one look, and one text of equal changes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,18 +29,30 @@ class RunFeed:
         self._sections: dict[str, Any] = {}
         self._changed: dict[str, int] = {}
         """Step in which each section was last another one."""
+        self._messages: dict[int, tuple[bytes, bool]] = {}
+        """Encoded views of the present step, by the step that their readers have."""
 
-    def look(self) -> int:
-        """Take in what is new; return the number of the present state, from 1."""
-        with self._lock:
-            self._now_s, step = time.time(), self._step + 1
+    def look(self, *, every_s: float = 0.0) -> int:
+        """Take in what is new, unless this was done less than ``every_s`` ago; return the number of
+        the present state, from 1."""
+        # While one reader looks, which can take seconds, the others keep no thread waiting.
+        if not self._lock.acquire(blocking=not (every_s and self._step)):
+            return self._step
+        try:
+            now_s, step = time.time(), self._step + 1
+            if abs(now_s - self._now_s) < every_s:
+                return self._step
+            self._now_s = now_s
             made = self._make(step)
             new = {name for name, it in made.items() if self._sections.get(name) != it}
             self._sections |= made
             self._changed |= dict.fromkeys(new, step)
             if new or any(its.newest_step == step for its in self._rounds.values()):
                 self._step = step
+                self._messages.clear()
             return self._step
+        finally:
+            self._lock.release()
 
     def _make(self, step: int) -> dict[str, Any]:
         """Take in what is new; return the sections that may be others now."""
@@ -45,13 +60,20 @@ class RunFeed:
 
     def view(self, since: int = 0) -> RunView:
         """Return what changed after the state of number ``since``; all of it if that is 0."""
+        rows = {name: its.since(since) for name, its in self._rounds.items()}
+        return RunView(
+            now_s=self._now_s,
+            curves={name: its for name, its in rows.items() if its} or None,
+            **{name: self._sections[name] for name, at in self._changed.items() if at > since},
+        )
+
+    def message(self, since: int) -> tuple[bytes, bool]:
+        """Return (this view as JSON; whether the run is over)."""
         with self._lock:
-            rows = {name: its.since(since) for name, its in self._rounds.items()}
-            return RunView(
-                now_s=self._now_s,
-                curves={name: its for name, its in rows.items() if its} or None,
-                **{name: self._sections[name] for name, at in self._changed.items() if at > since},
-            )
+            if since not in self._messages:
+                view = self.view(since)
+                self._messages[since] = msgspec.json.encode(view), view.is_over
+            return self._messages[since]
 
     def pair(self, learner: str, author: str) -> PairView:
         raise NotImplementedError

@@ -112,11 +112,7 @@ def read_pairs(folder: Path, wanted: str | None = None) -> dict[str, views.PairV
         of = {a: its for a, its in line.sources.items() if wanted is None or a == wanted}
         rounds.add(0, line.round, {}, of)
     return {
-        author: views.PairView(
-            learner=folder.name,
-            author=author,
-            columns=pair_columns(reports),
-        )
+        author: views.PairView(learner=folder.name, author=author, columns=pair_columns(reports))
         for author, reports in sorted(rounds.authors.items())
     }
 

@@ -24,6 +24,8 @@ SHORTEST_TOKEN = 16
 """Fewest characters of a token that a user has chosen."""
 HOST = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([\w.-]+))(?::\d+)?", re.ASCII)
 """Host header: an address of version 6 or a name, and a port."""
+PART_BYTES = 1 << 16
+"""Most of a message that waits here for a slow reader; the whole is there once for all."""
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -60,14 +62,17 @@ class Guard:
         self._cookie = f"potluck_{port}"  # cookies of one host are shared by its ports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_headers(message: Message) -> None:
+        async def send_in_parts(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message["headers"], *HEADERS]}
+            while len(body := message.get("body", b"")) > PART_BYTES:
+                await send({**message, "body": body[:PART_BYTES], "more_body": True})
+                message = {**message, "body": memoryview(body)[PART_BYTES:]}
             await send(message)
 
         request = Request(scope)
         answer = self._refusal(request) or self._admission(request) or self._app
-        await answer(scope, receive, send_with_headers)
+        await answer(scope, receive, send_in_parts)
 
     def _refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that no visitor may make, else None."""

@@ -6,7 +6,7 @@ never joined to a path, so no id leads out of it.
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from potluck.reports import EvaluationReport, RoundReport, mean
@@ -30,13 +30,6 @@ WORST: tuple[State, ...] = (
 """States, the first of which that a node has is the run's."""
 
 
-@dataclass(slots=True)
-class _Found:
-    runs: dict[str, Path] = field(default_factory=dict)
-    experiments: dict[str, tuple[Path, ExperimentFeed]] = field(default_factory=dict)
-    looked_into: int = 0
-
-
 class Place:
     """Feed of folders; of one run if that is all there is to see."""
 
@@ -53,69 +46,62 @@ class Place:
         self._feeds = experiment_feeds()
 
     def start(self) -> StartView:
-        found = self._find()
-        changed_s = {run: run_changed_s(path) for run, path in found.runs.items()}
+        found, is_cut = self._find()
+        changed_s = {run: run_changed_s(path) for run, (path, feed) in found.items() if not feed}
         runs = sorted(changed_s, key=lambda run: changed_s[run], reverse=True)
         return StartView(
             place="/".join(self._folders[0].absolute().parts[-2:]).lstrip("/"),
-            runs=[_entry(found.runs[run], run, changed_s[run]) for run in runs[:MOST_RUNS]],
+            runs=[_entry(found[run][0], run, changed_s[run]) for run in runs[:MOST_RUNS]],
             experiments=[
                 entry
-                for name, (folder, feed) in found.experiments.items()
-                for entry in feed.entries(folder, name)
+                for name, (folder, feed) in found.items()
+                for entry in (feed.entries(folder, name) if feed else ())
             ],
-            is_cut=len(runs) > MOST_RUNS or found.looked_into >= MOST_FOLDERS,
+            is_cut=is_cut or len(runs) > MOST_RUNS,
         )
 
     def run(self, run: str) -> RunFeed:
-        if path := self._find().runs.get(run):
+        path, feed = self._find()[0].get(run, (None, None))
+        if path and not feed:
             return self._begun or WatchedRun(path)
         raise NotHereError(
             f"there is no run {run[:80]!r} here; the start page lists those that are"
         )
 
     def experiment(self, experiment: str) -> object:
-        for name, (path, feed) in self._find().experiments.items():
-            if view := feed.view(path, name, experiment):
+        for name, (path, feed) in self._find()[0].items():
+            if feed and (view := feed.view(path, name, experiment)):
                 return view
         raise NotHereError(f"there is no experiment {experiment[:80]!r} here")
 
-    def _find(self) -> _Found:
-        found = _Found()
+    def _find(self) -> tuple[dict[str, tuple[Path, ExperimentFeed | None]], bool]:
+        """Find runs and folders of other feeds, by id; True: there were more folders."""
         if len(self._folders) == 1 and (self._begun or _is_run(self._folders[0])):
-            found.runs[""] = self._folders[0]
-            return found
-        for folder in self._folders:
-            before = folder.name if len(self._folders) > 1 else ""
-            for path, feed in self._walk(folder, DEEPEST, found):
-                below = path.relative_to(folder).as_posix()
-                name = "/".join(part for part in (before, "" if below == "." else below) if part)
-                while name in found.runs or name in found.experiments:  # two folders of one name
+            return {"": (self._folders[0], None)}, False
+        found: dict[str, tuple[Path, ExperimentFeed | None]] = {}
+        places = ((top, each) for top in self._folders for each in _below(top, DEEPEST))
+        for top, path in islice(places, MOST_FOLDERS):
+            name = path.relative_to(top if len(self._folders) == 1 else top.parent).as_posix()
+            is_here = [None] if _is_run(path) else [f for f in self._feeds if f.is_here(path)]
+            for feed in is_here:
+                while name in found:  # two folders of one name
                     name += "~"
-                if feed:
-                    found.experiments[name] = path, feed
-                else:
-                    found.runs[name] = path
-        return found
+                found[name] = path, feed
+        return found, next(places, None) is not None
 
-    def _walk(
-        self, folder: Path, depth: int, found: _Found
-    ) -> Iterator[tuple[Path, ExperimentFeed | None]]:
-        """Yield the runs below a folder, and folders of other feeds; a run has no other inside."""
-        found.looked_into += 1
-        if found.looked_into > MOST_FOLDERS:
-            return
-        if _is_run(folder):
-            yield folder, None
-            return
-        try:
-            inside = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
-            folders = [each for each in inside if each.is_dir() and not each.is_symlink()]
-        except OSError:
-            return
-        yield from ((folder, feed) for feed in self._feeds if feed.is_here(folder))
-        for each in folders if depth else ():
-            yield from self._walk(each, depth - 1, found)
+
+def _below(folder: Path, depth: int) -> Iterator[Path]:
+    """Yield a folder and those below it; a run has no other inside."""
+    yield folder
+    if not depth or _is_run(folder):
+        return
+    try:
+        inside = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
+        folders = [each for each in inside if each.is_dir() and not each.is_symlink()]
+    except OSError:
+        return
+    for each in folders:
+        yield from _below(each, depth - 1)
 
 
 def _is_run(folder: Path) -> bool:

@@ -40,47 +40,12 @@ NEARBY_PORTS = 20
 MOST_CONNECTIONS = 600
 
 
-class RunChannel:
-    """One run for all pages that show it: one look at its files, one text of equal changes, as 200
-    readers that make their own of it would hold 200 of them."""
-
-    def __init__(self, feed: RunFeed) -> None:
-        self.feed = feed
-        self._lock = threading.Lock()
-        self._step, self._looked_s = 0, float("-inf")
-        self._messages: dict[int, tuple[bytes, bool]] = {}
-        """Encoded views of the present step, by the step that their readers have."""
-
-    def look(self, *, at_once: bool = False) -> int:
-        """Look at the files, but not twice within LOOK_EVERY_S; return the present step."""
-        # While one reader looks, which can take seconds, the others keep no thread waiting.
-        if not self._lock.acquire(blocking=at_once or not self._step):
-            return self._step
-        try:
-            if at_once or time.monotonic() - self._looked_s >= LOOK_EVERY_S:
-                step = self.feed.look()
-                if step != self._step:
-                    self._messages.clear()
-                self._step, self._looked_s = step, time.monotonic()
-            return self._step
-        finally:
-            self._lock.release()
-
-    def message(self, since: int) -> tuple[bytes, bool]:
-        """Return (what changed after that step, as JSON; whether the run is over)."""
-        with self._lock:
-            if since not in self._messages:
-                view = self.feed.view(since)
-                self._messages[since] = msgspec.json.encode(view), view.is_over
-            return self._messages[since]
-
-
 class Server(Starlette):
     """The page and its data as an ASGI app; streams end after a last message if ``is_ending``."""
 
     def __init__(self, feed: Feed, is_ending: Callable[[], bool] = lambda: False) -> None:
         self._is_ending = is_ending
-        self._channel = lru_cache(MOST_RUNS)(lambda run: RunChannel(feed.run(run)))
+        self._feed_of = lru_cache(MOST_RUNS)(feed.run)
         answers = {
             "/": self._page,
             "/api/start": lambda ask: _json(feed.start()),
@@ -107,10 +72,10 @@ class Server(Starlette):
         policy = {"content-security-policy": page.policy}
         return Response(page.html, media_type="text/html", headers=policy)
 
-    def _looked(self, request: Request) -> RunChannel:
-        channel = self._channel(_given(request, "run"))
-        channel.look()
-        return channel
+    def _looked(self, request: Request) -> RunFeed:
+        run = self._feed_of(_given(request, "run"))
+        run.look(every_s=LOOK_EVERY_S)
+        return run
 
     def _run(self, request: Request) -> Response:
         whole, _ = self._looked(request).message(0)
@@ -120,15 +85,15 @@ class Server(Starlette):
         changes = self._changes(self._looked(request))
         return StreamingResponse(changes, media_type="text/event-stream")
 
-    async def _changes(self, channel: RunChannel) -> AsyncIterator[bytes]:
+    async def _changes(self, run: RunFeed) -> AsyncIterator[bytes]:
         """Yield the whole run, then its changes until it is over or the server ends."""
         step, is_over, told_s = 0, False, time.monotonic()
         while not is_over:
             is_over = self._is_ending()
             # The step is taken first: what changes meanwhile is sent again, never left out.
-            now = await run_in_threadpool(channel.look, at_once=is_over)
+            now = await run_in_threadpool(run.look, every_s=0.0 if is_over else LOOK_EVERY_S)
             if now > step:
-                message, has_ended = await run_in_threadpool(channel.message, step)
+                message, has_ended = await run_in_threadpool(run.message, step)
                 for part in (b"data: ", message, b"\n\n"):
                     yield part
                 step, is_over, told_s = now, is_over or has_ended, time.monotonic()
@@ -139,19 +104,18 @@ class Server(Starlette):
                 await asyncio.sleep(LOOK_EVERY_S)
 
     def _pair(self, request: Request) -> Response:
-        feed = self._looked(request).feed
-        return _json(feed.pair(_given(request, "learner"), _given(request, "author")))
+        run = self._looked(request)
+        return _json(run.pair(_given(request, "learner"), _given(request, "author")))
 
     def _texts(self, request: Request) -> Response:
         round = _given(request, "round")
         if round and not (round.isdecimal() and len(round) < 10):
             return error(400, f"round is {round[:40]!r}; give a number, or leave it out")
-        feed, number = self._looked(request).feed, int(round) if round else None
-        return _json(feed.texts(_given(request, "node"), number))
+        number = int(round) if round else None
+        return _json(self._looked(request).texts(_given(request, "node"), number))
 
     def _search(self, request: Request) -> Response:
-        feed = self._looked(request).feed
-        return _json(feed.search(_given(request, "node"), _given(request, "q")))
+        return _json(self._looked(request).search(_given(request, "node"), _given(request, "q")))
 
 
 def _given(request: Request, name: str) -> str:

@@ -105,10 +105,7 @@ class SwarmFeed(RunFeed):
         own = self._rounds.setdefault(name, NodeRounds(MOST_ROUNDS))
         graded = self._accuracies.setdefault(name, NodeRounds())
         self._matrix.setdefault(name, {})
-        if (
-            line.accuracy is not None
-            and line.accuracy not in graded.columns.get("validation", ())[-1:]
-        ):
+        if line.accuracy not in (None, *graded.columns.get("validation", ())[-1:]):
             graded.add(step, line.round, {"validation": line.accuracy})
         if line.round in (0, own.done):
             return False

@@ -147,8 +147,6 @@ class TextView(TextPlace, frozen=True, kw_only=True):
     measure: Measure = "log-ratio"
     turns: list[tuple[str, str]] = []
     """Messages of an episode, each with its role; "assistant": its model wrote it."""
-    turns_left_out: int = 0
-    """Messages beyond what a page shows of one episode."""
     lengths: list[int] = []
     """Tokens of each message that its model wrote; empty: not recorded."""
 

@@ -86,7 +86,7 @@ function textLine(text) {
       "div.facts",
       pill(text.reward >= 1 - 1e-9 ? "right" : "wrong", `reward ${plain(text.reward, 2)}`),
       el("span.by", `${text.author}, no. ${text.index}`),
-      text.turns?.length && !text.turns_left_out ? pill("", plural(turnsOf(text), "turn")) : null,
+      text.turns?.length ? pill("", plural(turnsOf(text), "turn")) : null,
       pill("", advantage),
       pill(taken === "dropped" ? "dropped" : "", taken),
       why ? el("span.why", why) : null,
@@ -111,9 +111,7 @@ function episode(text, token) {
     const isWhole = length > 0 && tokens.length === length;
     return el("li.wrote", unseen("model: "), el("pre", ...(isWhole ? tokens.map(token) : [words])));
   };
-  const left = text.turns_left_out;
-  const rest = left ? el("li.hint", `${plural(left, "more message")} in completions.jsonl`) : null;
-  return scrolled("Turns", el("ol.turns", ...text.turns.map(message), rest));
+  return scrolled("Turns", el("ol.turns", ...text.turns.map(message)));
 }
 
 /** The completions to one problem of one round, its prompt above them. */
