@@ -13,13 +13,14 @@ pass over the whole text for each token. What a server can do wrong is set as da
     server.restarts_after = 2            so many completions later it is started anew: with the
                                          weights of its start and no adapters
     server.drops = 1                     then it closes so many connections without an answer
-    server.can_sleep = False             no --enable-sleep-mode: it says 200 and does nothing
     server.pause_s = 0.5                 a request takes at least so long; others go on meanwhile
 """
 
+import copy
 import json
 import threading
 import time
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
@@ -34,6 +35,13 @@ class Refused(Exception):
         self.status, self.text = status, text
 
 
+def read(folder):
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+first = cache(read)
+
+
 class StandIn(ThreadingHTTPServer):
     daemon_threads = False
     block_on_close = True
@@ -41,11 +49,11 @@ class StandIn(ThreadingHTTPServer):
     def __init__(self, folder, name="tiny", max_model_len=64):
         super().__init__(("127.0.0.1", 0), Handler)
         self.folder, self.name, self.max_model_len = str(folder), name, max_model_len
-        self.network, self.adapters = self.load(folder), {}
+        self.network, self.adapters = self.load(self.folder), {}
         self.mode, self.stale, self.twist, self.statuses = "raw_logprobs", False, None, []
         self.stalls, self.key, self.asleep = None, "", set()
         self.can_reload, self.cuts, self.drips_s = True, 0, 0.0
-        self.restarts_after, self.drops, self.can_sleep, self.pause_s = None, 0, True, 0.0
+        self.restarts_after, self.drops, self.pause_s = None, 0, 0.0
         self.restarted = False
         self.seen, self.lock = [], threading.Lock()
 
@@ -53,9 +61,9 @@ class StandIn(ThreadingHTTPServer):
     def url(self):
         return f"http://127.0.0.1:{self.server_port}"
 
-    @staticmethod
-    def load(folder):
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    def load(self, folder):
+        # That of its start, which many tests share, is read once.
+        return copy.deepcopy(first(folder)) if folder == self.folder else read(folder)
 
     def paths(self):
         return [path for path, _ in self.seen]
@@ -94,8 +102,6 @@ class StandIn(ThreadingHTTPServer):
                 if not self.stale:
                     self.network = self.load(body["kwargs"]["weights_path"])
             case "/reset_prefix_cache":
-                pass
-            case "/sleep" if not self.can_sleep:
                 pass
             case "/sleep":
                 self.asleep = {"weights", "kv_cache"}

@@ -50,6 +50,8 @@ class FakeTinker:
         """The same, of what it read."""
         self.over = Event()
         """Set at a test's end, so that what hangs goes on."""
+        self.longest = 99
+        """Most tokens that it writes, as if it was stopped."""
         self.closed, self.clients, self.now, self.hangs = 0, [], 0.0, False
         self.lib = SimpleNamespace(
             retry_handler=SimpleNamespace(RetryConfig=lambda **given: SimpleNamespace(**given))
@@ -215,7 +217,8 @@ class Sampling:
         said = []
         for index in range(count):
             dice, tokens, logps = torch.Generator().manual_seed(params.seed + index), [], []
-            while len(tokens) < params.max_tokens and (not tokens or tokens[-1] not in params.stop):
+            most = min(params.max_tokens, server.longest)
+            while len(tokens) < most and (not tokens or tokens[-1] not in params.stop):
                 ids = torch.tensor([[*prompt, *tokens]])
                 with torch.no_grad():
                     logits = policy.network(input_ids=ids).logits[0, -1, : policy.vocabulary]

@@ -212,41 +212,6 @@ def test_a_page_of_an_experiment_has_every_test_and_each_model_beside_it():
     assert "15 runs of 5 seeds: 1 shown, 0 refuted and 0 inconclusive." in text
 
 
-def drawn(shift):
-    """Two base pairs of one kind, with LWS, F-TIS and alone; sampled reward ends ``shift`` up."""
-    found = []
-    for pair, at in (PAIR, 0.0), (("coder", "writer"), 0.02):
-        ends = {"f-tis": -0.05, "alone": 0.0, "half": -0.1, "lws": shift}
-        for setting, by in ends.items():
-            reward = [0.2] * 10 + [0.5 + by + (at if setting == "lws" else 0)] * 10
-            nodes = {m: [node(sampled=reward)] * 2 for m in pair}
-            found += runs(setting, pair, seeds=2, **nodes)
-    return found
-
-
-def test_a_scale_of_base_pairs_begins_with_findings_by_kind():
-    pairs = ("digits.size", "digits.other")
-    about = claim(setting="lws", measure="sampled", when="late", lies="above", margin=0.0)
-    there = {"size": PAIR, "other": ("coder", "writer")}
-    of = suite(experiment(about, pairs=pairs), pairs=there, seeds=2, unit="base pair")
-    overview, page = texts(of, drawn(0.03))
-    (findings,) = tables(section(overview, "Findings, scale tiny"))
-    # .03 and .05 above alone: .04, t(1) = 12.706 times .01.
-    assert dict(findings[:1] + findings[2:]) == {
-        "difference": "column addition",
-        "LWS - half": "+.140 [+.013, +.267]",
-        "LWS - alone": "+.040 [-.087, +.167]",
-        "LWS - F-TIS": "+.090 [-.037, +.217]",
-        "F-TIS - half": "+.050 [+.050, +.050]",
-        **{"k1": "-", "P": "-"},
-    }
-    (cost,) = tables(section(overview, "What it costs, scale tiny"))
-    assert cost[2][:2] == ["column addition", "0.50 [0.50, 0.50]"]
-    assert rows(page)[2][:3] == ["column addition", "+.040 [-.087, +.167]", "2"]
-    assert "the interval is over base pairs" in page
-    assert "### Each model" not in page
-
-
 # What is not there, and what should not be
 
 

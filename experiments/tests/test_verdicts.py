@@ -112,17 +112,6 @@ def test_the_difference_is_paired_by_seed_and_averaged_over_the_models():
     assert [mean(part.by_seed.values()) for part in found.parts] == pytest.approx([0.3, -0.1])
 
 
-def test_the_interval_is_that_of_the_plain_loops_over_pairs():
-    ends = {"small": [0.6, 0.55, 0.5, 0.5, 0.61], "large": [0.7, 0.71, 0.6, 0.66, 0.7]}
-    more = {"coder": [0.3, 0.35, 0.2, 0.5, 0.31], "writer": [0.4, 0.41, 0.5, 0.36, 0.44]}
-    cells = [c for of in (ends, more) for c in runs("f-tis", tuple(of), **of)]
-    cells += [c for of in (ends, more) for c in runs("alone", tuple(of), **same(*of))]
-    (found,) = tried(claim(), cells=cells, **BOTH)
-    every = [*ends.values(), *more.values()]
-    means = [sum(model[seed] - 0.5 for model in every) / 4 for seed in range(5)]
-    assert found.difference[:3] == pytest.approx(oracle.interval(means), abs=1e-4)
-
-
 def test_a_base_pair_is_one_observation_whatever_its_models_and_seeds_do():
     cells = runs("alone", PAIR, small=[0.3] * 5, large=[0.6] * 5)
     cells += runs("f-tis", PAIR, small=around(0.35), large=around(0.63))  # +.04
@@ -214,22 +203,6 @@ def test_only_the_models_own_cells_count():
         assert found.difference == MeanInterval(0, 0, 0, 5)
 
 
-def test_a_twin_alone_is_the_model_that_it_is_a_twin_of():
-    cells = runs("alone", ("small",), small=around(0.5))
-    cells += runs("f-tis", ("small", "twin"), small=around(0.5), twin=around(0.6))
-    (found,) = tried(claim(), cells=cells, pairs=("digits.same",))
-    assert [part.model for part in found.parts] == ["small", "twin"]
-    assert [mean(part.by_seed.values()) for part in found.parts] == pytest.approx([0, 0.1])
-
-
-def test_two_settings_that_run_together_are_compared_in_the_pairs_cells():
-    cells = runs("f-tis", PAIR, **same(*PAIR)) + runs(
-        "nois", PAIR, small=[0.3] * 5, large=[0.4] * 5
-    )
-    (found,) = tried(claim(setting="nois", than="f-tis", lies="below"), cells=cells)
-    assert [mean(part.by_seed.values()) for part in found.parts] == pytest.approx([-0.2, -0.1])
-
-
 @pytest.mark.parametrize(
     "alone, reason", [(0.09, "floor"), (0.1, ""), (0.8, ""), (0.81, "ceiling")]
 )
@@ -260,21 +233,6 @@ def test_models_without_room_are_left_out_and_the_others_decide():
     assert (found.verdict, found.reason) == ("inconclusive", "4 of 5 seeds")
     (found,) = tried(about, cells=[c for c in floored if "coder" not in c.node], **BOTH)
     assert (found.verdict, found.reason) == ("inconclusive", "0 of 5 seeds")
-
-
-def test_early_and_sampled_are_read_from_the_curves():
-    late = node(curve(0.1, 0.1, 6) + curve(0.2, 0.5, 5), sampled=[0.1] * 10 + [0.6] * 10)
-    soon = node(curve(0.1, 0.5, 6) + (0.5,) * 5, sampled=[0.4] * 10 + [0.6] * 10)
-    cells = runs("alone", PAIR, small=[soon] * 5, large=[soon] * 5)
-    cells += runs("f-tis", PAIR, small=[late] * 5, large=[late] * 5)
-    for measure, when, expected in (
-        ("greedy", "end", 0.0),
-        ("greedy", "early", 0.1 - (0.18 + 0.26 + 0.34 + 0.42 + 0.5) / 5),
-        ("sampled", "end", 0.0),
-        ("sampled", "early", -0.3),
-    ):
-        found = tried(claim(node="first", measure=measure, when=when), cells=cells)
-        assert found[0].difference.mean == pytest.approx(expected)
 
 
 # The models that a claim is about

@@ -84,26 +84,19 @@ def _named(path: Path) -> Iterator[None]:
         raise
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write the whole file or none of it, even if the machine stops."""
+def write_atomically(path: Path, data: bytes, *, synced: bool = True) -> None:
+    """Write the whole file or none of it, even if the machine stops; not ``synced``, without
+    waiting for the disk: it may be lost then."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with _named(path), beside.open("wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if synced:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
-
-
-def write_for_readers(path: Path, data: bytes) -> None:
-    """Write the whole file or none of it, without waiting for the disk: it may be lost if the
-    machine stops."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with _named(path):
-        beside.write_bytes(data)
-    os.replace(beside, path)
 
 
 def append(path: Path, data: bytes) -> None:

@@ -18,9 +18,6 @@ from typing import Protocol
 ALL_UP_TO = 64
 """Nodes among which each fetches from every other: 64 batches of 350 KB are 22 MB a round."""
 
-OTHERS = ""
-"""Stand-in for all others where the part of one node is dealt: no node has that name."""
-
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -209,7 +206,7 @@ def part_of_round(
     >>> [s.count for s in part_of_round(horizontal, ["p", "q"], "north", 2.0, 12)]
     [4, 4]
     """
-    parts = {me: 1.0, **({OTHERS: intake} if intake else {})}
+    parts = {me: 1.0} | ({"": intake} if intake else {})  # all others: no node has that name
     return [share for share in plan(ids, parts, group_size, round=round) if share.node == me]
 
 

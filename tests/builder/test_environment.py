@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from potluck.builder.checks import require_turns
-from potluck.builder.environment import grade, keep_grade, notes_on_environment
+from potluck.builder.environment import keep_grade, notes_on_environment
 from potluck.builder.plan import check
 from potluck.builder.task import make_task
 from potluck.config import as_config
@@ -52,7 +52,7 @@ def played(monkeypatch):
 
 def graded(config, folder):
     said = []
-    task = make_task(config, trust_code=True, grade=lambda its: grade(its, folder, said.append))
+    task = make_task(config, trust_code=True, run=folder, say=said.append)
     return task, said
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+
+import tiny
 
 pytestmark = pytest.mark.page
 
@@ -56,23 +57,14 @@ def test_learning_costs_three_forward_passes_and_checkpointing_a_fourth():
 
 
 def test_a_shape_counts_linear_layers_and_a_tied_head_once():
-    config = Qwen2Config(
-        vocab_size=50,
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        intermediate_size=16,
-        tie_word_embeddings=True,
-    )
-    network = Qwen2ForCausalLM(config)
+    network = tiny.policy(tie_word_embeddings=True).network
     network.model.layers[0].mlp.up_proj.weight.requires_grad_(False)
     seen = importlib.import_module("arithmetic").shape_of(network)
-    # Query and output 8 x 8, key and value 8 x 4, three of 8 x 16 in the MLP.
-    layer = 2 * 64 + 2 * 32 + 3 * 128
-    assert (seen.body, seen.body_trained) == (2 * layer, 2 * layer - 128)
-    assert (seen.head, seen.head_trained, seen.attention) == (400, 400, 2 * 2 * 4)
-    assert seen.kept == 2 * 2 * 4  # of a position: keys and values, two layers, one head of 4
+    # Query and output 16 x 16, key and value 16 x 8, three of 16 x 32 in the MLP.
+    layer, head = 2 * 16 * 16 + 2 * 16 * 8 + 3 * 16 * 32, 16 * network.config.vocab_size
+    assert (seen.body, seen.body_trained) == (2 * layer, 2 * layer - 16 * 32)
+    assert (seen.head, seen.head_trained, seen.attention) == (head, head, 2 * 2 * 8)
+    assert seen.kept == 2 * 2 * 8  # of a position: keys and values, two layers, one head of 8
 
 
 def test_a_round_is_measured():
@@ -119,18 +111,9 @@ def test_a_round_is_measured():
 @pytest.mark.parametrize("name", ["plain", "chunked", "body", "alone"])
 def test_both_paths_of_the_memory_benchmark_compute_one_gradient(name, monkeypatch):
     memory = importlib.import_module("memory")
-    monkeypatch.setattr("potluck.model.scoring.LOGITS_AT_ONCE", 3 * 30)
-    config = Qwen2Config(
-        vocab_size=30,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        intermediate_size=8,
-        tie_word_embeddings=True,
-    )
-    torch.manual_seed(0)
-    network = Qwen2ForCausalLM(config)
+    network = tiny.policy(tie_word_embeddings=True, sharpness=1.0).network
+    at_once = 3 * network.config.vocab_size
+    monkeypatch.setattr("potluck.model.scoring.LOGITS_AT_ONCE", at_once)
     gradients = []
     for path in ("plain", name):
         network.zero_grad()

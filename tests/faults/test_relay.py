@@ -109,27 +109,6 @@ def test_a_reset_ends_connections_and_refuses_new_ones_until_it_heals(network, e
         assert there_and_back(line, b"x") == b"x"
 
 
-def test_the_end_of_one_is_the_end_of_the_other(network, echo):
-    with dial(network.relay(echo)) as line:
-        line.sendall(b"last")
-        line.shutdown(socket.SHUT_WR)
-        assert line.recv(4) == b"last"
-        assert line.recv(1) == b""
-
-
-def test_where_nobody_listens_a_connection_ends_and_works_when_somebody_does(network):
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        port = held.getsockname()[1]
-    relay = network.relay(port)
-    with dial(relay) as line:
-        assert ended(line)
-    with socket.create_server(("127.0.0.1", port)) as server, dial(relay) as line:
-        line.sendall(b"x")
-        far, _ = server.accept()
-        with far:
-            assert far.recv(1) == b"x"
-
-
 def ended(line):
     try:
         return line.recv(1) == b""

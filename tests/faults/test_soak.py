@@ -4,7 +4,6 @@ POTLUCK_SOAK=1 python -m pytest tests/faults -s        (or: make soak)
 """
 
 import os
-import statistics
 import time
 
 import pytest
@@ -75,20 +74,3 @@ def test_many_nodes_complete_their_rounds(swarm, tmp_path, count, partners):
         assert not event["missing"]
         # A cohort is drawn of who is there: at the start that changes while nodes come.
         assert len(event["came"]) > partners
-    report(swarm, names, events)
-
-
-def report(swarm, names, events):
-    """What ``make soak`` is for."""
-    opened = [event["t"] for name in names for event in swarm.of(name, "open")]
-    gathered = [event["t"] for name in names for event in swarm.of(name, "gathered")]
-    last = [swarm.rounds(name)[ROUNDS - 1]["t"] for name in names]
-    seconds = [event["seconds"] for event in events]
-    mb = sum(max(e["rss_mb"] for n in names[at::PROCESSES] for e in swarm.rounds(n).values())
-             for at in range(PROCESSES))  # fmt: skip
-    print(
-        f"\n{len(names)} nodes: {max(gathered) - min(opened):.1f} s until all met, "
-        f"{(max(last) - max(gathered)) / ROUNDS:.2f} s a round, of which a node waited "
-        f"{statistics.median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f}); "
-        f"{mb / len(names):.0f} MB a node in {PROCESSES} processes of {mb / PROCESSES:.0f} MB"
-    )

@@ -153,14 +153,14 @@ def test_a_journal_that_cannot_be_told_or_written_ends_no_run(kept, monkeypatch)
     def broken(*_):
         raise RuntimeError("a transport of somebody's own")
 
-    def full(path, data):
+    def full(path, data, *, synced):
         raise OSError(28, "No space left on device", str(path))
 
     journal, nodes = kept(broken)
     with journal, journal.of(nodes):
         pass
     journal, nodes = kept()
-    monkeypatch.setattr(module, "write_for_readers", full)
+    monkeypatch.setattr(module, "write_atomically", full)
     with journal, journal.of(nodes):
         journal.show(Notice("a run goes on"))
     assert [e["text"] for e in events_of(kept.folder / "large")] == ["a run goes on"]

@@ -47,10 +47,16 @@ def batch_of(policy, seed):
     return pack(groups)
 
 
+@pytest.fixture(scope="module")
+def batches():
+    policy = tiny.policy()
+    return [batch_of(policy, seed) for seed in range(3)]
+
+
 def local(objective):
     policy = tiny.policy()
     optimizer = torch.optim.Adam(policy.network.parameters(), lr=RATE, eps=1e-12)
-    return Learner("me", policy, optimizer, objective, 1.0, float("inf"), 4096, longest=7)
+    return Learner("me", policy, objective, optimizer, 1.0, float("inf"), 4096, longest=7)
 
 
 def remote(server, objective, tmp_path, monkeypatch, **options):
@@ -61,17 +67,17 @@ def remote(server, objective, tmp_path, monkeypatch, **options):
     rate = LearningRate(RATE, "constant", 0.0, 10)
     adam = {"beta1": 0.9, "beta2": 0.999, "grad_clip_norm": 1.0}
     policy = tiny.policy(1)  # its tokenizer alone is used
-    return RemoteLearner("me", policy, made, objective, rate, adam, rows=ROWS, longest=7)
+    return RemoteLearner("me", policy, objective, made, rate, adam, rows=ROWS, longest=7)
 
 
-@pytest.mark.parametrize("reduces", ["sum", "rows", "weights"])
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_three_steps_are_those_of_the_local_learner(name, reduces, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name, reduces", [
+    *((name, "rows") for name in OBJECTIVES), ("lws", "sum"), ("lws", "weights"),
+])  # fmt: skip
+def test_three_steps_are_those_of_the_local_learner(name, reduces, batches, tmp_path, monkeypatch):
     objective, server = ObjectiveConfig(**OBJECTIVES[name]), FakeTinker(reduces=reduces)
     mine, theirs = local(objective), remote(server, objective, tmp_path, monkeypatch)
-    sent = set()
-    for round in range(3):
-        batch = batch_of(tiny.policy(), round)
+    sent, begun = set(), tiny.policy()
+    for round, batch in enumerate(batches):
         here, there = (each.learn(batch, silent, round=round) for each in (mine, theirs))
         assert_close(
             there.scored.kept_advantage_B, here.scored.kept_advantage_B, rtol=1e-3, atol=1e-4
@@ -86,7 +92,7 @@ def test_three_steps_are_those_of_the_local_learner(name, reduces, tmp_path, mon
         with torch.no_grad():
             given = batch.prompts, batch.tokens
             logp_BT, start_BT = (
-                policy.logp(*given, temperature=1.0) for policy in (mine.policy, tiny.policy())
+                policy.logp(*given, temperature=1.0) for policy in (mine.policy, begun)
             )
         found = theirs.session.logp(list(zip(*given, strict=True)))
         for one, other in zip(found, logp_BT, strict=True):
@@ -95,9 +101,11 @@ def test_three_steps_are_those_of_the_local_learner(name, reduces, tmp_path, mon
     assert len(sent) > 1, "unlike numbers of rows would show a mean that moves with them"
 
 
-def test_a_row_that_the_server_reads_as_nan_is_left_out_or_ends_the_run(tmp_path, monkeypatch):
+def test_a_row_that_the_server_reads_as_nan_is_left_out_or_ends_the_run(
+    batches, tmp_path, monkeypatch
+):
     objective, server = ObjectiveConfig(**OBJECTIVES["lws"]), FakeTinker()
-    theirs, batch = remote(server, objective, tmp_path, monkeypatch), batch_of(tiny.policy(), 0)
+    theirs, batch = remote(server, objective, tmp_path, monkeypatch), batches[0]
     read, which = theirs.session.logp, ["other"]
     by = [c.author for c in batch.completions]
 
@@ -123,19 +131,19 @@ def _row(batch, pair):
 
 
 @pytest.mark.parametrize("rows", [2, ROWS])
-def test_each_round_sends_as_many_rows(rows, tmp_path, monkeypatch):
+def test_each_round_sends_as_many_rows(rows, batches, tmp_path, monkeypatch):
     """More than usual come where others' come late; a server's mean would move with them."""
     objective, server = ObjectiveConfig(**OBJECTIVES["lws"]), FakeTinker()
     theirs, sent = remote(server, objective, tmp_path, monkeypatch), []
     monkeypatch.setattr(theirs.session, "step", lambda *given, **_: sent.append(given) or 0.0)
-    replace(theirs, rows=rows).learn(batch_of(tiny.policy(), 0), silent)
+    replace(theirs, rows=rows).learn(batches[0], silent)
     assert [len(column) for column in sent[0]] == [rows, rows]
 
 
-def test_a_weight_that_reads_entropies_sends_no_nan(tmp_path, monkeypatch):
+def test_a_weight_that_reads_entropies_sends_no_nan(batches, tmp_path, monkeypatch):
     objective, server = ObjectiveConfig(**OBJECTIVES["lws"]), FakeTinker()
     theirs = remote(server, objective, tmp_path, monkeypatch)
-    theirs = replace(theirs, weight=WEIGHTS["typicality"])
+    theirs = replace(theirs, own_weight=WEIGHTS["typicality"])
     with pytest.raises(NonFiniteError, match="read entropies"):
-        theirs.learn(batch_of(tiny.policy(), 0), silent)
+        theirs.learn(batches[0], silent)
     assert server.calls.count("forward_backward") == 1, "that of the probe"

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import os
+import re
 import socket
 import sys
 import tarfile
@@ -62,6 +63,8 @@ def test_a_node_behind_a_server_and_one_with_weights_make_a_run(server, recipe, 
     booked = json.loads((tmp_path / "run/big/cost.json").read_text())
     assert server.usd <= booked["usd"] < 2 * server.usd
     assert booked["booked"] == 0
+    gc.collect()  # a session that stays would tell its server for ever that it lives
+    assert server.closed == 1
 
 
 def test_each_key_of_the_node_reaches_the_server(server, recipe, tmp_path, monkeypatch):
@@ -87,20 +90,27 @@ def test_each_key_of_the_node_reaches_the_server(server, recipe, tmp_path, monke
 def test_a_killed_run_goes_on_from_the_servers_state_with_the_same_numbers(
     server, recipe, tmp_path
 ):
-    config = recipe(rounds=4, checkpoint_every=2)
+    config = recipe(checkpoint_every=1)
     run(config, tmp_path / "whole", display=None)
-    crash(config, tmp_path / "killed", 2)
-    assert len(server.states) > 2
+    crash(config, tmp_path / "killed", 1)
+    server.calls.clear()
     run(config, tmp_path / "killed", display=None, resume=True)
-    whole, killed = (lines(tmp_path / name) for name in ("whole", "killed"))
-    for one, other in zip(whole, killed, strict=True):
-        assert one == other
-    assert unlike_its_sum(tmp_path / "killed/big/checkpoints/000004") is None
-    assert spent(tmp_path / "killed") > spent(tmp_path / "whole")
+    assert lines(tmp_path / "killed") == lines(tmp_path / "whole")
+    assert unlike_its_sum(tmp_path / "killed/big/checkpoints/000002") is None
+    paid = spent(tmp_path / "whole")
+    assert spent(tmp_path / "killed") > paid
+    # Behind the state that is loaded, its moments of Adam would move the probe.
+    probe = ["forward", "forward_backward", "optim_step", "forward"]
+    begin = ["connect", "capabilities", "create", *probe, "load_state"]
+    assert server.calls[: len(begin)] == begin
+    assert server.calls.count("load_state") == 1
     server.states.clear()
-    again = recipe(rounds=5, checkpoint_every=2)
+    with (tmp_path / "whole/big/cost.log").open("ab") as log:
+        log.write(b"0123abcd {")  # as a crash cuts a line off; the probe is booked behind it
+    again = recipe(rounds=3, checkpoint_every=1)
     with pytest.raises(RolloutError, match="does the server still have"):
         run(again, tmp_path / "whole", display=None, resume=True)
+    assert Books(tmp_path / "whole/big", pytest.fail).spent.usd > paid
 
 
 def api_error(kind, text, status=None, location=None):
@@ -203,19 +213,15 @@ def speak_ssh(other):
 
 def test_only_some_requests_are_under_way_at_once(server, recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "AT_ONCE", 2)
-    many = {"problems_per_round": 8, "plan": "vertical", "rounds": 1}
-    run(recipe(**many), tmp_path / "whole", display=None)
-    assert server.calls.count("sample") >= 4
-    server.calls.clear()
-    server.faults["sample"], config = "hang", recipe(**many)
+    server.faults["sample"] = "hang"
     with pytest.raises(RolloutError, match="sampling: no answer"):
-        run(config, tmp_path / "a", display=None)
-    assert server.calls.count("sample") <= 2
+        run(recipe(problems_per_round=8, plan="vertical"), tmp_path / "run", display=None)
+    assert 1 <= server.calls.count("sample") <= 2, "of eight"
 
 
 def test_what_is_under_way_does_not_count_as_spent(server, recipe, tmp_path):
     """Each request is booked at the most that it can cost, and costs less."""
-    server.change = lambda sequences: [stopped(each) for each in sequences]
+    server.longest, server.change = 1, lambda sequences: [stopped(each) for each in sequences]
     longest = {"max_new_tokens": 60, "max_total_tokens": 200}
     config = {"plan": "vertical", "problems_per_round": 8, "rounds": 1, "sampling": longest}
     run(recipe(**config), tmp_path / "free", display=None)
@@ -227,37 +233,6 @@ def test_what_is_under_way_does_not_count_as_spent(server, recipe, tmp_path):
 def stopped(sequence):
     sequence.tokens, sequence.logprobs = [tiny.STOP], [-1.0]
     return sequence
-
-
-def test_a_line_of_the_books_that_a_crash_cut_off_spoils_no_other(server, recipe, tmp_path):
-    config = recipe(rounds=2, checkpoint_every=1)
-    crash(config, tmp_path / "run", 1)
-    with (tmp_path / "run/big/cost.log").open("ab") as log:
-        log.write(b"0123abcd {")
-    before = spent(tmp_path / "run")
-    server.faults["load_state"] = ValueError("no memory")  # the probe is booked by then
-    with pytest.raises(RolloutError, match="no memory"):
-        run(config, tmp_path / "run", display=None, resume=True)
-    assert Books(tmp_path / "run/big", pytest.fail).spent.usd > before
-
-
-def test_a_resumed_run_is_probed_before_its_state_is_loaded(server, recipe, tmp_path):
-    """Its moments of Adam would move the probe."""
-    config = recipe(rounds=2, checkpoint_every=1)
-    crash(config, tmp_path / "run", 1)
-    server.calls.clear()
-    run(config, tmp_path / "run", display=None, resume=True)
-    probe = ["forward", "forward_backward", "optim_step", "forward"]
-    begin = ["connect", "capabilities", "create", *probe, "load_state"]
-    assert server.calls[: len(begin)] == begin
-    assert server.calls.count("load_state") == 1
-
-
-def test_a_session_is_closed_with_its_run_and_the_library_says_nothing(server, recipe, tmp_path):
-    """It would tell its server for ever that it lives, and keep its adapter."""
-    run(recipe(rounds=1), tmp_path / "run", display=None)
-    gc.collect()
-    assert server.closed == 1
 
 
 def test_the_library_tells_its_attempts_to_nobody(monkeypatch):
@@ -276,22 +251,6 @@ def beyond(sequences):
     return sequences
 
 
-def endless(sequences):
-    for each in sequences:
-        each.tokens, each.logprobs = [5], [-1.0]
-    return sequences
-
-
-def empty(sequences):
-    sequences[0].tokens, sequences[0].logprobs = [], []
-    return sequences
-
-
-def infinite(sequences):
-    sequences[0].logprobs[0] = float("nan")
-    return sequences
-
-
 def silent(sequences):
     sequences[0].logprobs = None
     return sequences
@@ -303,15 +262,13 @@ def silent(sequences):
         (silent, "without log-probabilities; take another server"),
         (short, "wrote 1 completions of .*, not 2"),
         (beyond, "token id 1000; the tokenizer has ids below 42: is it that of its model"),
-        (endless, "the last token, 5, is no stop token"),
-        (empty, "with 0 tokens; 1 to 6"),
-        (infinite, "with log-probability nan"),
     ],
 )
 def test_what_a_model_cannot_have_written_ends_the_run(server, recipe, tmp_path, change, message):
+    """All that it cannot have: tests/rollout/test_vllm.py, by the same function."""
     server.change = change
     with pytest.raises(PotluckError, match=message):
-        run(recipe(), tmp_path / "run", display=None)
+        run(recipe(rounds=1), tmp_path / "run", display=None)
     assert server.usd <= spent(tmp_path / "run")
 
 
@@ -503,6 +460,7 @@ def test_what_is_no_adapter_of_a_server_is_not_exported(
 ):
     run(recipe(rounds=1), tmp_path / "run", display=None)
     node, out, address = str(tmp_path / "run/big"), tmp_path / "out", server.archive
+    whole = archive.read_bytes()
 
     def refused():
         with pytest.raises(RunFolderError) as error:
@@ -514,7 +472,7 @@ def test_what_is_no_adapter_of_a_server_is_not_exported(
     server.archive = archive.as_uri()
     assert f"its address is {archive.as_uri()}, and not one of a server" in refused()
     server.archive = address
-    archive.write_bytes(archive.read_bytes()[:200])
+    archive.write_bytes(whole[:200])
     assert "no adapter comes from tinker://" in refused()
     with tarfile.open(archive, "w:gz") as packed:
         packed.add(tmp_path / "model/config.json", "config.json")
@@ -525,16 +483,10 @@ def test_what_is_no_adapter_of_a_server_is_not_exported(
     server.faults["tinker://run-7/a/b/c"] = LookupError("404")
     assert "no adapter comes from tinker://" in refused()
     assert server.calls[-1] == "archive of run-7, c"
-
-
-def test_a_disk_without_room_for_an_adapter_is_named(
-    server, recipe, tmp_path, archive, monkeypatch
-):
-    run(recipe(rounds=1), tmp_path / "run", display=None)
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr("safetensors.torch.save_file", full)
-    with pytest.raises(RunFolderError, match=r"cannot write .*No space left.* make room"):
-        export(str(tmp_path / "run/big"), tmp_path / "out")
+    archive.write_bytes(whole)
+    assert re.search("cannot write .*No space left.* make room", refused())
+
+
+def full(*_):
+    raise OSError(28, "No space left on device")

@@ -25,26 +25,22 @@ class KeptGrade(msgspec.Struct, frozen=True):
     found: Checked
 
 
-def grade(task: EnvironmentTask, kept: Path | None, say: Callable[[str], None]) -> None:
-    """Give the task's environment the grade that the folder ``kept`` remembers of it; else play it,
-    and grade it by that. Raise EnvironmentFailed if it cannot be played."""
+def grade(task: EnvironmentTask, run: Path | None, say: Callable[[str], None]) -> None:
+    """Give the task's environment the grade that the folder ``run``, or that of a node in it,
+    remembers of it; else play it, and grade it by that. Raise EnvironmentFailed if it cannot be
+    played."""
     environment = task.environment
     before: KeptGrade | None = None
-    if kept:
+    files = (run / ENVIRONMENT, *sorted(run.glob(f"*/{ENVIRONMENT}"))) if run else ()
+    if kept := next((file for file in files if file.is_file()), None):
         with suppress(OSError, msgspec.MsgspecError):
-            before = msgspec.json.decode((kept / ENVIRONMENT).read_bytes(), type=KeptGrade)
+            before = msgspec.json.decode(kept.read_bytes(), type=KeptGrade)
     known = before and (before.name.rpartition("/")[2], before.source)
     if before and known == (_shown(environment), _source(environment)):
         environment.found, environment.grade = before.found, before.found.grade
     else:
         say(f"{_shown(environment)}: played several times over, to see whether it repeats")
         environment.check(task.ids("train")[:MOST_ROWS])
-
-
-def kept_in(run: Path) -> Path | None:
-    """Find the folder of a run, its own or a node's, that remembers the grade; None: none does."""
-    files = run / ENVIRONMENT, *sorted(run.glob(f"*/{ENVIRONMENT}"))
-    return next((file.parent for file in files if file.is_file()), None)
 
 
 def keep_grade(task: Task, folder: Path) -> None:

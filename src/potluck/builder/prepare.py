@@ -6,7 +6,7 @@ them, and ``prepare`` leaves them out; whatever else is wrong is an error all th
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from huggingface_hub import constants, get_session, try_to_load_from_cache
 from msgspec.structs import replace
 
 from potluck.builder import checks
-from potluck.builder.environment import grade, notes_on_environment
+from potluck.builder.environment import notes_on_environment
 from potluck.builder.memory import Prompts
 from potluck.builder.objective import digests_of
 from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
@@ -86,8 +86,7 @@ def prepare(
     task, prompts = None, TYPICAL_PROMPTS
     if OWN_TASK not in absent:
         lacks = {"out_of_distribution": None} if OTHER_TASK in absent else {}
-        own = partial(grade, kept=kept, say=say)
-        task = make_task(replace(config, **lacks), trust_code=trust_code, grade=own)
+        task = make_task(replace(config, **lacks), trust_code=trust_code, run=kept, say=say)
     digests = digests_of(config, trust_code=trust_code)
     if known:
         checks.require_tokenizers(seen)

@@ -1,7 +1,9 @@
 """The task that a recipe describes."""
 
 from collections.abc import Callable
+from pathlib import Path
 
+from potluck.builder.environment import grade
 from potluck.config import ConfigError, RunConfig
 from potluck.rollout.options import TextOptions
 from potluck.tasks import Task, TaskOptions
@@ -15,15 +17,16 @@ def make_task(
     config: RunConfig,
     *,
     trust_code: bool = False,
-    grade: Callable[[EnvironmentTask], None] = lambda task: None,
+    run: Path | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Task:
     """Build the task of ``[task]``, paid by ``[[reward]]`` where there is any, with problems of
-    ``[out_of_distribution]`` if there is one; raise TaskError or ConfigError. ``grade`` gets the
-    task of a user's environment, before others see it."""
+    ``[out_of_distribution]`` if there is one; raise TaskError or ConfigError. With ``say`` a user's
+    environment is graded first, unless the folder ``run`` has its grade."""
     require_trusted(config, trust_code)  # before the data, which may take minutes, is read
     base = config.task.make()
-    if config.task.code and isinstance(base, EnvironmentTask):
-        grade(base)
+    if say and config.task.code and isinstance(base, EnvironmentTask):
+        grade(base, run, say)
     task = _paid(config.task, base)
     if config.reward:
         inner = base.base if isinstance(base, EnvironmentTask) else base

@@ -14,8 +14,6 @@ import torch
 import transformers
 
 from potluck.builder.checks import without_long_prompts
-from potluck.builder.environment import grade as grade_environment
-from potluck.builder.environment import kept_in
 from potluck.builder.task import make_task
 from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.evaluation import grade
@@ -54,10 +52,8 @@ def evaluate_models(
     if config.threads:
         torch.set_num_threads(config.threads)
     scores: dict[str, dict[Split, ModelScores]] = {}
-    kept = kept_in(settings.run) if settings.run else None
-    found = partial(grade_environment, kept=kept, say=say)
     with _as_options():
-        task = make_task(config, trust_code=request.trust_code, grade=found)
+        task = make_task(config, trust_code=request.trust_code, run=settings.run, say=say)
         task = without_long_prompts(config, task, settings.models)
         problems = _problems(task, config, request.split)
         for model in settings.models[1:]:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from potluck.config import RunConfig
 from potluck.exchange import Exchange
-from potluck.files import one_line, write_for_readers
+from potluck.files import one_line, write_atomically
 from potluck.node.loop import Node
 from potluck.node.participant import Participant
 from potluck.reports import RoundReport, events
@@ -151,7 +151,8 @@ class Journal:
                 if exchange := exchanges.get(name):
                     status = FolderStatus(own=line, peers=_peers(exchange))
                     self._tell(exchange, line)
-                write_for_readers(self._folder / name / STATUS, msgspec.json.encode(status))
+                file, data = self._folder / name / STATUS, msgspec.json.encode(status)
+                write_atomically(file, data, synced=False)
 
     def _tell(self, exchange: Exchange, line: StatusLine) -> None:
         round, told_s = self._told.get(line.node, (-1, 0.0))

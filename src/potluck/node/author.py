@@ -19,7 +19,6 @@ class Author(Participant):
     engine: TextEngine
 
     def generate_and_send(self, round: int, shares: Sequence[Share]) -> Spent:
-        """Write these shares of the round and send them, once somebody is there to read them."""
         with Clock() as waiting:
             self._await_readers(round)
         with Clock() as writing:

@@ -108,7 +108,6 @@ class Node(Participant):
         return RandomSampler(generator, self.config.sampling.drawing)
 
     def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
-        """Select, grade and learn from the completions of all."""
         with Clock() as learning, error_context(round, self.name):
             replays = self.replays()
             read = partial(self.read, replays=replays)

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,7 +10,6 @@ import torch
 import transformers
 from msgspec.structs import replace
 
-from potluck.builder.environment import grade, kept_in
 from potluck.builder.nodes import make_learner, make_nodes
 from potluck.builder.objective import load_weight
 from potluck.builder.task import make_task
@@ -102,8 +100,7 @@ def replay(
     PotluckError for what would stop a method, before one begins."""
     if plan.config.threads:
         torch.set_num_threads(plan.config.threads)
-    found = partial(grade, kept=kept_in(plan.run), say=say)
-    task = make_task(plan.config, trust_code=trust_code, grade=found)
+    task = make_task(plan.config, trust_code=trust_code, run=plan.run, say=say)
     require_same_files(plan.run, {"digest": task.digest})
     recordings = [
         RecordedExchange(plan.run, plan.config.name, name, rounds)
@@ -162,7 +159,7 @@ def node_of(
     config = replace(config, node=own, objective=_objective(config, method))
     name = recorded.node
     learner = make_learner(config, name, scratch / name, 0)
-    learner = dataclasses.replace(learner, weight=_weight(config, method, trust_code))
+    learner = dataclasses.replace(learner, own_weight=_weight(config, method, trust_code))
     exchanges: dict[str, Any] = {name: recorded}
     made = config, scratch, task, {name: learner}, exchanges, lambda *_: None
     return make_nodes(*made, sends_text=False)[0]

@@ -103,6 +103,7 @@ class Client:
             headers=headers,
             timeout=httpx2.Timeout(None, connect=CONNECT_S),  # the callers bound all of it
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
+            verify=root.startswith("https:"),  # certificates are slow to read, and for it alone
             trust_env=proxies,
         )
 
@@ -182,10 +183,11 @@ class Ears(Generic[T]):
     async def hear(self, episode: int) -> T:
         """Wait for the answer to an episode's newest turn."""
         # Looked for, not waited for: others go on meanwhile, in the same thread.
-        while episode not in self._come:
+        while True:
             self._come.update(self._look(0.0))
+            if episode in self._come:
+                return self._come.pop(episode)
             await asyncio.sleep(POLL_S)
-        return self._come.pop(episode)
 
 
 def read_written(

@@ -14,9 +14,9 @@ from potluck.episode import EnvironmentFailed, ToolCall, Turn, acted, text_of
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.base import DerivedTask, TaskError, environment_of, graded
 from potluck.tasks.rewards import HashReward
-from tasks.environments.test_hosted import GAMES, first, made, says
+from tasks.environments.test_hosted import GAMES, apart, first, made, says
 
-__all__ = ["made"]
+__all__ = ["apart", "made"]
 
 
 def episode(problem, *turns, end="stop"):
@@ -33,7 +33,7 @@ def earned(task, problem, *turns, end="stop"):
 
 
 @pytest.fixture
-def recipe(tmp_path):
+def recipe(here, tmp_path):
     """A run on a table, with whatever [task] is to have beside it."""
     rows = [{"question": f"{i}+1=", "answer": str(i + 1), "goal": i} for i in range(20)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -131,16 +131,16 @@ def test_without_get_reward_the_answer_in_the_last_turn_is_graded(recipe, made):
 
 
 def test_a_class_runs_only_where_it_is_trusted(recipe, tmp_path):
-    (tmp_path / "game.py").write_text("open(__file__ + '.ran', 'w').close()")
     for key in ("game", "environment"):
-        run = recipe(**{key: f"{tmp_path}/game.py:Game"})
-        assert code_of(run) == [(f"[task] {key}", f"{tmp_path}/game.py:Game")]
+        (tmp_path / f"{key}.py").write_text("open(__file__ + '.ran', 'w').close()")
+        run = recipe(**{key: f"{tmp_path}/{key}.py:Game"})
+        assert code_of(run) == [(f"[task] {key}", f"{tmp_path}/{key}.py:Game")]
         with pytest.raises(ConfigError, match=rf"runs code, \[task\] {key} .*--trust-code"):
             make_task(run)
-        assert not (tmp_path / "game.py.ran").exists()
+        assert not (tmp_path / f"{key}.py.ran").exists()
         with pytest.raises(TaskError, match="'Game' is not there"):
             make_task(run, trust_code=True)
-        (tmp_path / "game.py.ran").unlink()
+        assert (tmp_path / f"{key}.py.ran").exists()
 
 
 def test_an_environment_has_no_table_out_of_distribution_beside_it(recipe):

@@ -2,7 +2,6 @@
 
 import copy
 import random
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -21,15 +20,6 @@ from solutions import calculator_solution
 ROW = {"size": 4, "held_out": False}
 kinds = pytest.mark.parametrize("kind", ["keys", "portals"])
 FEW = {"problems": 20, "validation_problems": 5}
-
-
-@contextmanager
-def made(options):
-    task = options.make()
-    try:
-        yield task
-    finally:
-        task.environment.close()
 
 
 def written_as(problem, text, **fields):
@@ -119,11 +109,11 @@ def test_no_maze_that_is_held_out_begins_like_one_that_is_not(kind):
 
 
 def questions(split="train", **options):
-    with made(MazeOptions(**FEW, **options)) as task:
-        return [task.problem(id).question for id in task.ids(split)], task.digest
+    task = MazeOptions(**FEW, **options).make()
+    return [task.problem(id).question for id in task.ids(split)], task.digest
 
 
-def test_each_option_of_the_maze_changes_it():
+def test_each_option_of_the_maze_changes_it(here):
     usual, digest = questions()
     assert {said[0] for said in usual} == {"k", "o"}
     assert {said[0] for said in questions(kind="keys")[0]} == {"k"}
@@ -137,16 +127,16 @@ def test_each_option_of_the_maze_changes_it():
         MazeOptions(other_size=4).make()
 
 
-def test_a_maze_of_one_split_is_not_asked_in_another():
-    with made(MazeOptions(problems=300, validation_problems=100)) as task:
-        assert list(overlaps(task)) == []
-        problem = task.problem(task.ids("validation")[0])
-        game, said = begun("any", 0, held_out=True)
-        assert problem.question == said
-        way = game.plan.shortest(game.state)
-        right, wrong = (text_of([Turn(move) for move in moves]) for moves in (way, way[::-1]))
-        written = [written_as(problem, text) for text in (right, wrong)]
-        assert paid(task, problem, *written) == [1.0, 0.0]
+def test_a_maze_of_one_split_is_not_asked_in_another(here):
+    task = MazeOptions(problems=300, validation_problems=100).make()
+    assert list(overlaps(task)) == []
+    problem = task.problem(task.ids("validation")[0])
+    game, said = begun("any", 0, held_out=True)
+    assert problem.question == said
+    way = game.plan.shortest(game.state)
+    right, wrong = (text_of([Turn(move) for move in moves]) for moves in (way, way[::-1]))
+    written = [written_as(problem, text) for text in (right, wrong)]
+    assert paid(task, problem, *written) == [1.0, 0.0]
 
 
 def paid(task, problem, *written):
@@ -163,20 +153,20 @@ def turns_of(said):
         yield Turn("" if calls else text, calls)
 
 
-def test_a_chain_that_is_worked_off_with_the_calculator_is_right():
-    with made(CalculatorOptions(terms=4, other_terms=3, train_problems=5)) as task:
-        problem = task.problem(task.ids("train")[0])
-        said = calculator_solution(problem.question)
-        assert said[-1] == problem.answer == str(eval(problem.question.rstrip("=")))
-        turns = list(turns_of(said))
-        episode = task.environment.replay(problem, turns)
-        heard = [each.content for observations in episode.observations for each in observations]
-        assert heard == said[1::2]
-        assert (episode.done, episode.calls, episode.errors) == (True, 3, 0)
-        others = [[Turn(problem.answer)], [*turns[:-1], Turn(f"{problem.answer} ")], turns[:-1]]
-        written = [written_as(problem, text_of(each)) for each in [turns, *others]]
-        cut = replace(written[0], turns=(2,), end="turns")
-        assert paid(task, problem, *written, cut) == [1.0, 1.0, 0.0, 0.0, 0.0]
+def test_a_chain_that_is_worked_off_with_the_calculator_is_right(here):
+    task = CalculatorOptions(terms=4, other_terms=3, train_problems=5).make()
+    problem = task.problem(task.ids("train")[0])
+    said = calculator_solution(problem.question)
+    assert said[-1] == problem.answer == str(eval(problem.question.rstrip("=")))
+    turns = list(turns_of(said))
+    episode = task.environment.replay(problem, turns)
+    heard = [each.content for observations in episode.observations for each in observations]
+    assert heard == said[1::2]
+    assert (episode.done, episode.calls, episode.errors) == (True, 3, 0)
+    others = [[Turn(problem.answer)], [*turns[:-1], Turn(f"{problem.answer} ")], turns[:-1]]
+    written = [written_as(problem, text_of(each)) for each in [turns, *others]]
+    cut = replace(written[0], turns=(2,), end="turns")
+    assert paid(task, problem, *written, cut) == [1.0, 1.0, 0.0, 0.0, 0.0]
 
 
 def test_a_chain_stays_within_three_digits():
@@ -188,9 +178,9 @@ def test_a_chain_stays_within_three_digits():
         assert all(0 <= int(total) <= 999 for total in totals)
 
 
-def test_each_option_of_the_calculator_changes_it():
-    with made(CalculatorOptions(terms=5, other_terms=6, train_problems=7)) as task:
-        ids = {split: task.ids(split) for split in ("train", "out-of-distribution")}
+def test_each_option_of_the_calculator_changes_it(here):
+    task = CalculatorOptions(terms=5, other_terms=6, train_problems=7).make()
+    ids = {split: task.ids(split) for split in ("train", "out-of-distribution")}
     assert len(ids["train"]) == 7
     signs = [sum(id.count(sign) for sign in "+-") for its in ids.values() for id in its]
     assert set(signs) == {4, 5}

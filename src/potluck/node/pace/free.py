@@ -171,7 +171,6 @@ class Free(Pace):
         )
 
     def remember(self, round: int, groups: Iterable[Group]) -> None:
-        """Note the rewards of this node's completions, to compare what comes later with them."""
         rewards: dict[str, list[float]] = {}
         for group in groups:
             for row, reward in zip(group.rows, group.rewards, strict=True):

@@ -15,7 +15,7 @@ from zlib import crc32
 
 import msgspec
 
-from potluck.files import append, write_atomically, write_for_readers
+from potluck.files import append, write_atomically
 from potluck.rollout.base import RolloutError
 from potluck.rollout.texts.base import NOTHING, Cost
 from potluck.types import End
@@ -73,7 +73,7 @@ class Books:
             os.fsync(file.fileno())
         self.spent += booking.cost
         self._lines.append(booking)
-        write_for_readers(self._sum, msgspec.json.encode(self.spent))
+        write_atomically(self._sum, msgspec.json.encode(self.spent), synced=False)
 
 
 def _line(booking: Booking) -> bytes:
