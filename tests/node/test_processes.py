@@ -65,8 +65,7 @@ def environment():
 
 
 def test_several_processes_refuse_a_sampler_that_they_cannot_draw_by():
-    settings = process_group_session.SETTINGS
-    engine = DistributedEngine(None, settings, SINGLE_PROCESS, HFOptions())
+    engine = DistributedEngine(None, process_group_session.SETTINGS, SINGLE_PROCESS, HFOptions())
     with pytest.raises(ProcessGroupError, match="cannot draw by function; they can by Random"):
         engine.generate([], lambda logits: logits, author="north", progress=lambda done, all: None)
 
