@@ -288,12 +288,12 @@ def made_start() -> StartView:
     )
 
 
-def made_kept(extra: str = "") -> Kept:
+def made_kept() -> Kept:
     runs = {
         name: KeptRun(
             view=msgspec.structs.replace(made_run(("large", "small"), 50), is_over=True),
             pairs=[made_pair_view("large", "small", 50)],
-            texts=[made_texts("large", extra=extra), made_texts("small")],
+            texts=[made_texts("large"), made_texts("small")],
         )
         for name in ("alone", "half", "lws")
     }
