@@ -20,6 +20,9 @@ import threading
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from potluck.rollout.settings import EngineSettings
+from potluck.rollout.texts.options import OpenAIOptions
+
 
 class StandInChat(ThreadingHTTPServer):
     def __init__(self):
@@ -114,6 +117,21 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+
+def author_of(server, parent, *, most, sampling, run=None, environment=None, **options):
+    """An author of the server, with its news as ``author.news``; each has a folder of its own, but
+    for those with one ``run``."""
+    folder, news = parent / (run or f"{len([*parent.iterdir()])}"), []
+    (folder / "north").mkdir(parents=True, exist_ok=True)
+    settings = EngineSettings(
+        most, most, node="north", folder=folder, sampling=sampling,
+        notify=news.append, environment=environment,
+    )  # fmt: skip
+    options = {"url": server.url, "model": "teacher", "retries": 0} | options
+    made = OpenAIOptions(**options).open(settings)
+    made.news, made.round = news, 0
+    return made
 
 
 def stand_in_chat(kind=StandInChat):

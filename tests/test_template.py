@@ -33,11 +33,11 @@ DOUBLE = (
     "{% endfor %}"
 )
 HOSTILE = {
-    LOOP: "more than 1 s or 1 GiB",
-    "{{ 'x' * 3000000000 }}": "more than 1 s or 1 GiB",
-    DOUBLE: "more than 1 s or 1 GiB",
-    "{{ '%2000000000d' % 1 }}": "more than 1 s or 1 GiB",
-    "{{ 9 ** (9 ** 9) }}": "more than 1 s or 1 GiB",
+    LOOP: "more than 0.25 s or 1 GiB",
+    "{{ 'x' * 3000000000 }}": "more than 0.25 s or 1 GiB",
+    DOUBLE: "more than 0.25 s or 1 GiB",
+    "{{ '%2000000000d' % 1 }}": "more than 0.25 s or 1 GiB",
+    "{{ 9 ** (9 ** 9) }}": "more than 0.25 s or 1 GiB",
     "{{ 'x' * 3000000 }}": "a prompt of 3000000 bytes",
     "{{ ''.__class__.__mro__[1].__subclasses__()() }}": "SecurityError: ",
     "{{ messages.append(1) }}": "SecurityError: ",
@@ -48,6 +48,16 @@ HOSTILE = {
     "{{ raise_exception('one\ntwo') }}": "TemplateError: one",
     "{{ '\\ud800' }}": "UnicodeEncodeError: ",
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def soon():
+    """Templates may compute for a quarter of their time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(template, "CPU_LIMIT_S", 0.25)
+        template._worker.cache_clear()
+        yield
+    template._worker.cache_clear()
 
 
 def chatty(text):
@@ -82,7 +92,7 @@ def test_a_hostile_template_is_bounded_and_named_in_one_line(text):
 def test_a_template_that_waits_for_a_later_prompt_is_bounded_there():
     made = chatty("{% if '7' in messages[0].content %}" + LOOP + "{% endif %}1")
     assert prompt_ids(made, Problem("p", "1+2=", "3")).size
-    with pytest.raises(ModelError, match="more than 1 s or 1 GiB"):
+    with pytest.raises(ModelError, match=r"more than 0\.25 s or 1 GiB"):
         prompt_ids(made, Problem("p", "1+7=", "8"))
 
 

@@ -171,6 +171,14 @@ def test_what_ends_a_run_is_one_line_and_an_exit_code(
     assert err.startswith(f"potluck: {said}")
 
 
+def test_ctrl_c_outside_of_a_command_promises_nothing(potluck_says, monkeypatch):
+    def ends(**_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("potluck.cli.app", ends)
+    assert potluck_says("show") == (130, "", "potluck: stopped at once\n")
+
+
 # What there is to do.
 
 

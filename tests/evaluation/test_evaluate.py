@@ -2,18 +2,15 @@
 
 import json
 import math
-import sys
 import weakref
 
 import msgspec
 import pytest
-import torch
 from rich.cells import cell_len
 
 import potluck
 import tiny
 from potluck.builder.task import make_task
-from potluck.cli import main
 from potluck.config import ConfigError, from_tree
 from potluck.evaluation.compare import evaluate_models
 from potluck.evaluation.grade import grade_samples
@@ -54,13 +51,9 @@ def tasks():
 
 
 @pytest.fixture(autouse=True)
-def desk(tmp_path, monkeypatch, tasks):
+def small_desk(desk, monkeypatch, tasks):
     monkeypatch.setattr("potluck.evaluation.compare.make_task", tasks)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    threads = torch.get_num_threads()
-    yield tmp_path
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -355,18 +348,10 @@ def test_a_folder_that_is_a_model_is_itself_whatever_else_it_holds(desk, file):
 
 
 @pytest.fixture
-def command(monkeypatch, capsys, models):
+def command(potluck_says, models):
     """(exit code, stdout, stderr) of the command on two tiny models."""
     small = ["--task", "digits", "--problems", "4", "--max-new-tokens", "12", "--device", "cpu"]
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["potluck", "evaluate", models[0], *small, *words])
-        with pytest.raises(SystemExit) as end:
-            main()
-        said = capsys.readouterr()
-        return end.value.code or 0, said.out, said.err
-
-    return call
+    return lambda *words: potluck_says("evaluate", models[0], *small, *words)
 
 
 HASH = ["--set", "task.reward=hash"]

@@ -170,14 +170,6 @@ def tell(place, nodes, **changes):
         node.tell(StatusLine(node=name, run=place.run, time_s=time.time(), **changes))
 
 
-def joined(stack, folder, lines):
-    """A town with a node on a session of its own for each line."""
-    sessions = [stack.enter_context(open_session(line, run="*")) for line in lines]
-    place = stack.enter_context(town(folder, sessions[::-1], *NAMES))
-    nodes = dict(zip(NAMES, [place.node(name) for name in NAMES], strict=True))
-    return place, nodes
-
-
 def meet(place, nodes, watcher):
     """All nodes see each other, and the observer sees a line of each."""
     for name, node in nodes.items():
@@ -194,7 +186,9 @@ def meet(place, nodes, watcher):
 def test_through_one_node_the_others_are_seen_and_nobody_sees_the_observer(stack, tmp_path):
     first, second = free_endpoint(), free_endpoint()
     lines = Endpoints((first,)), Endpoints((second,), (first,))
-    place, nodes = joined(stack, tmp_path, lines)
+    sessions = [stack.enter_context(open_session(line, run="*")) for line in lines]
+    place = stack.enter_context(town(tmp_path, sessions[::-1], *NAMES))
+    nodes = {name: place.node(name) for name in NAMES}
     roster = {"north": place.key("north").public}
     watcher = stack.enter_context(observe(Endpoints(connect=(first,)), place.run, roster))
     meet(place, nodes, watcher)
@@ -211,32 +205,20 @@ def test_through_one_node_the_others_are_seen_and_nobody_sees_the_observer(stack
     until(lambda: not watcher.seen()["south"].live, "it is seen to leave")
 
 
-def test_an_observer_that_comes_first_sees_a_relay_and_its_nodes_when_they_come(stack, tmp_path):
-    endpoint = free_endpoint()
-    watcher = stack.enter_context(observe(Endpoints(connect=(endpoint,)), "run-of-relay", {}))
+def test_an_observer_that_comes_first_sees_a_relay_and_nodes_with_certificates(stack, tmp_path):
+    write_certificates(tmp_path / "ours", [*NAMES, "relay", "watcher"])
+    endpoint = free_endpoint().replace("tcp", "tls")
+
+    def line(name):
+        tls = Tls(tmp_path / "ours", name, (*NAMES, "watcher"))
+        return Endpoints(connect=(endpoint,), tls=tls)
+
+    watcher = stack.enter_context(observe(line("watcher"), "run-of-relay", {}))
     assert not watcher.is_connected()
-    stack.enter_context(open_router(Endpoints((endpoint,))))
-    lines = [Endpoints(connect=(endpoint,))] * 2
-    sessions = [stack.enter_context(open_session(line, run="*")) for line in lines]
-    place = stack.enter_context(town(tmp_path, sessions, *NAMES))
+    stack.enter_context(open_router(Endpoints((endpoint,), (), line("relay").tls)))
+    sessions = [stack.enter_context(open_session(line(name), run="*")) for name in NAMES]
+    place = stack.enter_context(town(tmp_path, sessions[::-1], *NAMES))
     place.run = "run-of-relay"
     nodes = {name: place.node(name) for name in NAMES}
     meet(place, nodes, watcher)
     assert set(watcher.seen()) == set(NAMES)
-
-
-def test_an_observer_with_a_certificate_sees_what_nodes_with_certificates_tell(stack, tmp_path):
-    write_certificates(tmp_path / "ours", [*NAMES, "relay", "watcher"])
-    endpoint = free_endpoint().replace("tcp", "tls")
-
-    def tls(name):
-        return Tls(tmp_path / "ours", name, (*NAMES, "watcher"))
-
-    stack.enter_context(open_router(Endpoints((endpoint,), (), tls("relay"))))
-    lines = [Endpoints(connect=(endpoint,), tls=tls(name)) for name in NAMES]
-    place, nodes = joined(stack, tmp_path, lines)
-    roster = {name: place.key(name).public for name in NAMES}
-    line = Endpoints(connect=(endpoint,), tls=tls("watcher"))
-    watcher = stack.enter_context(observe(line, place.run, roster))
-    meet(place, nodes, watcher)
-    assert set(watcher.seen()) == watcher.roster == set(NAMES)

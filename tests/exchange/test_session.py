@@ -26,9 +26,8 @@ from potluck.exchange.zenoh.session import (
     open_session,
     try_endpoint,
 )
+from town import LONG_S, free_endpoint
 
-LONG_S = 180
-"""Reached on failure only."""
 ACCEPTING = """
 import sys
 from pathlib import Path
@@ -42,12 +41,6 @@ with open_session(line, run="demo") as session:
     print("ready", flush=True)
     sys.stdin.read()
 """
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 @pytest.fixture
@@ -212,7 +205,7 @@ def until(heard, key, again=lambda: None):
 def test_a_client_waits_for_its_relay_and_can_be_told_to_stop(caplog, monkeypatch):
     monkeypatch.setattr("potluck.exchange.zenoh.session.PAUSE_S", 10 * LONG_S)
     closing, said = threading.Event(), []
-    line = Endpoints(connect=(f"tcp/127.0.0.1:{free_port()}",))
+    line = Endpoints(connect=(free_endpoint(),))
     waiting = threading.Thread(
         target=lambda: said.append(refused(open_session, line, run="r", closing=closing)),
         daemon=True,
@@ -235,7 +228,7 @@ def test_who_waits_for_a_relay_is_asked_meanwhile_and_can_leave():
         if len(asked) == 3:
             raise KeyboardInterrupt
 
-    line = Endpoints(connect=(f"tcp/127.0.0.1:{free_port()}",))
+    line = Endpoints(connect=(free_endpoint(),))
     with pytest.raises(KeyboardInterrupt):
         open_patiently(line, run="r", waiting=waiting)
     assert len(asked) == 3
@@ -244,13 +237,11 @@ def test_who_waits_for_a_relay_is_asked_meanwhile_and_can_leave():
     def not_for_ever():
         assert time.monotonic() < end_s, "a peer waits for somebody"
 
-    open_patiently(
-        Endpoints((f"tcp/127.0.0.1:{free_port()}",)), run="r", waiting=not_for_ever
-    ).close()
+    open_patiently(Endpoints((free_endpoint(),)), run="r", waiting=not_for_ever).close()
 
 
 def test_clients_find_each_other_over_a_relay_that_comes_later():
-    endpoint = f"tcp/127.0.0.1:{free_port()}"
+    endpoint = free_endpoint()
     first, second = (opening(Endpoints(connect=(endpoint,))) for _ in "ab")
     with (
         open_router(Endpoints((endpoint,))),
@@ -262,7 +253,7 @@ def test_clients_find_each_other_over_a_relay_that_comes_later():
 
 
 def test_a_client_goes_to_another_relay_when_one_is_away_or_dies():
-    nowhere, one, two = (f"tcp/127.0.0.1:{free_port()}" for _ in "abc")
+    nowhere, one, two = (free_endpoint() for _ in "abc")
     first, second = open_router(Endpoints((one,))), open_router(Endpoints((two,), (one,)))
     with (
         opening(Endpoints(connect=(nowhere, one, two))).get(timeout=LONG_S) as north,
@@ -285,7 +276,7 @@ def test_a_relay_that_is_frozen_does_not_keep_a_client_from_the_next(monkeypatch
         frozen.bind(("127.0.0.1", 0))
         frozen.listen()
         silent = f"tcp/127.0.0.1:{frozen.getsockname()[1]}"
-        endpoint = f"tcp/127.0.0.1:{free_port()}"
+        endpoint = free_endpoint()
         with (
             open_router(Endpoints((endpoint,))) as relay,
             opening(Endpoints(connect=(silent, endpoint))).get(timeout=LONG_S) as north,
@@ -294,7 +285,7 @@ def test_a_relay_that_is_frozen_does_not_keep_a_client_from_the_next(monkeypatch
 
 
 def test_with_certificates_two_relays_carry_everything_a_node_may_say(folder):
-    first, second = (f"tls/127.0.0.1:{free_port()}" for _ in "ab")
+    first, second = (free_endpoint().replace("tcp", "tls") for _ in "ab")
     with (
         open_router(Endpoints((first,), (), tls(folder, "relay"))),
         open_router(Endpoints((second,), (first,), tls(folder, "relay-2"))),
@@ -333,7 +324,7 @@ class Accepting:
     """A process that lets north and south in, and all that it says."""
 
     def __init__(self, folder, log):
-        self.log, self.endpoint = log, f"127.0.0.1:{free_port()}"
+        self.log, self.endpoint = log, free_endpoint().removeprefix("tcp/")
         paths = {"PYTHONPATH": str(Path(potluck.__file__).parents[1])}
         environment = {k: v for k, v in os.environ.items() if k != "RUST_LOG"} | paths
         with open(log, "wb") as out:

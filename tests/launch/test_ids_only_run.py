@@ -4,17 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file
 
 import tiny
-from launch.runs import crash, kept_round, numbers, rewrite_round
+from launch.runs import crash, kept_round, left_by, numbers, rewrite_round
 from nouns import completion
 from potluck.config import RunConfig
 from potluck.files import sealed, unsealed
 from potluck.launch.in_process import run
 from potluck.node.learning.batch import pack
-from potluck.node.storage import checkpoint
 from potluck.objective.methods import METHODS, ObjectiveConfig, reads_author_logp
 from potluck.replay.plan import ReplayError, make_plan
 from potluck.replay.run import replay
@@ -40,17 +37,8 @@ def silent(recipe, tmp_path_factory):
     return folder
 
 
-def weights_of(folder, node, rounds=2):
-    place = checkpoint.checkpoint_folder(folder / node, rounds)
-    return load_file(place / "model.safetensors")
-
-
 def same_weights(one, other):
-    return all(
-        torch.equal(tensor, weights_of(other, node)[name])
-        for node in NAMES
-        for name, tensor in weights_of(one, node).items()
-    )
+    return all(left_by(one, node, 2)[2] == left_by(other, node, 2)[2] for node in NAMES)
 
 
 def with_logp(c):

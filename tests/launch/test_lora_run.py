@@ -94,7 +94,7 @@ def test_frozen_weights_stay_as_they_are_to_the_bit_and_have_no_optimiser_state(
         return trained[name]
 
     monkeypatch.setattr(nodes, "make_learner", caught)
-    run(recipe(), tmp_path / "run")
+    run(recipe(rounds=1), tmp_path / "run")
     base = dict(LanguageModel.load(BASE, device="cpu").network.named_parameters())
     learner = trained["adapter"]
     weights = dict(learner.policy.network.named_parameters())

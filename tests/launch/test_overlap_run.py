@@ -18,7 +18,7 @@ from potluck.model import LanguageModel
 
 NAMES = ("large", "small")
 """``small`` writes through the server."""
-ROUNDS = 4
+ROUNDS = 3
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_lora_node_overlaps(recipe, server, tmp_path):
 def test_what_is_learned_again_after_a_crash_ends_as_it_would_have(recipe, tmp_path):
     """The round that was being written is written again, with the weights it was begun with."""
     run(recipe(), tmp_path / "whole")
-    crash(recipe(), tmp_path / "cut", 2)
+    crash(recipe(), tmp_path / "cut", 1)
     run(recipe(), tmp_path / "cut", resume=True)
     left = []
     for name in ("whole", "cut"):
@@ -130,7 +130,7 @@ def test_ctrl_c_while_the_next_round_is_being_written_leaves_a_run_that_goes_on(
                 os.kill(os.getpid(), signal.SIGINT)
 
         def phase(self, node, name, done, total):
-            if name == "learn":
+            if name == "learn" and not server.stalls:  # one event: what waits for it is let go
                 server.stalls = threading.Event()  # so the next round is never there
 
     folder = tmp_path / "run"

@@ -1,14 +1,11 @@
 """``potluck replay``: what it prints and leaves, and what stays when it is stopped."""
 
 import json
-import sys
 
 import pytest
-import torch
 from rich.console import Console
 
 import tiny
-from potluck.cli import main
 from potluck.config import from_tree
 from potluck.launch.in_process import run
 from potluck.replay import run as rehearsal
@@ -36,28 +33,6 @@ def recorded(tmp_path_factory):
     }
     run(from_tree(tree), folder / "run")
     return folder / "run"
-
-
-@pytest.fixture
-def potluck_says(monkeypatch, capsys, tmp_path):
-    """A function that calls the command line: (exit code, what is on stdout, on stderr)."""
-    monkeypatch.chdir(tmp_path)
-    for name in (
-        *("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM"),
-        *("HF_HUB_DISABLE_PROGRESS_BARS", "TRANSFORMERS_VERBOSITY", "HF_HUB_VERBOSITY"),
-    ):
-        monkeypatch.setenv(name, "")  # so that it is put back afterwards
-    threads = torch.get_num_threads()
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["potluck", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        said = capsys.readouterr()
-        return end.value.code or 0, said.out, said.err
-
-    yield call
-    torch.set_num_threads(threads)
 
 
 def test_it_shows_a_table_and_leaves_every_line(recorded, potluck_says, tmp_path):
@@ -159,14 +134,6 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(
     assert complaint in complained
     assert complained.count("\n") == 1
     assert not (tmp_path / "out").exists()
-
-
-def test_ctrl_c_outside_of_a_command_promises_nothing(potluck_says, monkeypatch):
-    def ends(**_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("potluck.cli.app", ends)
-    assert potluck_says("replay") == (130, "", "potluck: stopped at once\n")
 
 
 def line(method="tis", round=0, **known):

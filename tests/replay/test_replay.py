@@ -98,16 +98,17 @@ def has_weights_of(node, folder):
     return all(torch.equal(own[name], saved[name]) for name in saved)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_with_the_runs_own_method_the_runs_weights_come_back_to_the_bit(recorded, tmp_path, name):
-    lines, node = rehearsed(recorded, name, "f-tis", tmp_path)
+def test_with_the_runs_own_method_the_runs_weights_come_back_to_the_bit(recorded, tmp_path):
+    lines, node = rehearsed(recorded, "small", "f-tis", tmp_path)
     assert has_weights_of(node, recorded)
-    for line, was in zip(lines, lines_of(recorded, name, "metrics"), strict=True):
+    for line, was in zip(lines, lines_of(recorded, "small", "metrics"), strict=True):
         same = ("round", "filtered_share", "gradient_norm", "updates")
         assert {key: getattr(line, key) for key in same} == {key: was[key] for key in same}
         for author, source in was["sources"].items():
             assert source == line.sources[author]
-    asked = {line["round"]: line["validation"] for line in lines_of(recorded, name, "evaluation")}
+    asked = {
+        line["round"]: line["validation"] for line in lines_of(recorded, "small", "evaluation")
+    }
     seen = {line.round + 1: line.validation for line in lines if line.validation is not None}
     assert seen == {2: asked[2], 3: asked[3]}
 
@@ -181,11 +182,10 @@ def test_adapters_dropout_and_strange_settings_come_back_too(recipe, tmp_path):
     assert (tmp_path / "again" / name).read_bytes() == saved.read_bytes()
 
 
-@pytest.mark.parametrize("plan", ["vertical", "horizontal"])
 def test_a_run_at_its_own_pace_comes_back_and_is_measured_on_the_problems_it_wrote(
-    recipe, tmp_path, monkeypatch, plan
+    recipe, tmp_path, monkeypatch
 ):
-    run(recipe("pace=free", f"plan={plan}"), tmp_path / "run")
+    run(recipe("pace=free", "plan=horizontal"), tmp_path / "run")
     asked = []
     real = measure.fresh_groups
 
@@ -202,10 +202,10 @@ def test_a_run_at_its_own_pace_comes_back_and_is_measured_on_the_problems_it_wro
 
 def test_a_replay_leaves_the_runs_folder_as_it_was(recorded, tmp_path):
     before = everything_in(recorded)
-    plan = make_plan(recorded, methods="tis,nois", rounds=1, out=tmp_path / "out")
+    plan = make_plan(recorded, methods="tis", rounds=1, out=tmp_path / "out")
     lines = list(replay(plan, say=pytest.fail))
     assert [(line.node, line.method, line.round) for line in lines] == [
-        (node, method, 0) for node in NAMES for method in ("tis", "nois")
+        (node, "tis", 0) for node in NAMES
     ]
     assert everything_in(recorded) == before
     assert not list((tmp_path / "out").iterdir())
@@ -251,8 +251,9 @@ def test_alone_in_the_first_round_all_methods_have_one_gradient(recipe, first_no
 
 
 def test_together_methods_part_in_the_first_round(recorded, tmp_path):
-    plan = make_plan(recorded, methods="nois,tis,f-tis", rounds=1, out=tmp_path / "out")
-    lines = [line for line in replay(plan, say=pytest.fail) if line.node == "small"]
+    out = tmp_path / "out"
+    plan = make_plan(recorded, methods="nois,tis,f-tis", node="small", rounds=1, out=out)
+    lines = list(replay(plan, say=pytest.fail))
     assert len({round(line.cosine, 3) for line in lines}) == 3
     assert len({line.ceiling for line in lines}) == 1  # one model, and the same dice
 
@@ -403,14 +404,13 @@ def test_a_node_that_is_elsewhere_is_left_out_unless_it_is_asked_for(copied):
         make_plan(copied, methods="tis", node="large")
 
 
-@pytest.mark.parametrize("damage", [lambda file: file.unlink(), lambda file: file.write_bytes(b"")])
-def test_a_round_that_is_missing_or_damaged_is_said_before_anything_is_learned(copied, damage):
-    damage(copied / "small" / "rounds" / "000001.ptlk")
+def test_a_round_that_is_missing_or_damaged_is_said_before_anything_is_learned(copied):
     plan = make_plan(copied, methods="tis", node="small")
-    with pytest.raises(ReplayError, match=r"000001.ptlk is missing or damaged.*--rounds 1 replays"):
-        next(replay(plan, say=pytest.fail))
-    assert len(list(replay(make_plan(copied, methods="tis", node="small", rounds=1),
-                           say=pytest.fail))) == 1  # fmt: skip
+    file = copied / "small" / "rounds" / "000001.ptlk"
+    for damage in (lambda: file.write_bytes(b""), file.unlink):
+        damage()
+        with pytest.raises(ReplayError, match=r"000001.ptlk is missing or damaged.*--rounds 1"):
+            next(replay(plan, say=pytest.fail))
 
 
 def test_a_folder_of_rounds_that_is_missing_is_said_and_not_made(copied):
@@ -452,12 +452,3 @@ def test_a_model_that_did_not_write_the_first_round_is_refused_before_any_node_l
 def test_what_was_mistyped_is_said(recorded, words, complaint):
     with pytest.raises(ReplayError, match=complaint.replace("?", r"\?")):
         make_plan(recorded, **words)
-
-
-def test_a_folder_that_is_in_use_is_not_written_to(recorded, tmp_path):
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "letter.txt").write_text("dear")
-    with pytest.raises(ReplayError, match="full exists; --out names another folder, or remove it"):
-        make_plan(recorded, methods="tis", out=tmp_path / "full")
-    (tmp_path / "empty").mkdir()
-    assert make_plan(recorded, methods="tis", out=tmp_path / "empty").out == tmp_path / "empty"

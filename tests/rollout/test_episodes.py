@@ -74,8 +74,10 @@ def forward(model, completion):
     return each[torch.tensor(sampled)[1:]].numpy()
 
 
-@pytest.mark.parametrize("spare, resume_at", [(0.25, 0.25), (-1.0, 0.0), (9.0, 0.6), (0.0, 1.0)])
-@pytest.mark.parametrize("rows", [512, 7])
+@pytest.mark.parametrize(
+    "spare, resume_at, rows",
+    [(0.25, 0.25, 512), (0.25, 0.25, 7), (-1.0, 0.0, 512), (9.0, 0.6, 512), (0.0, 1.0, 512)],
+)
 def test_captured_log_probabilities_are_those_of_one_pass_over_prompt_turns_and_observations(
     monkeypatch, spare, resume_at, rows
 ):
@@ -141,7 +143,7 @@ def test_the_same_is_written_whatever_is_written_at_once_and_with_the_same_seed(
     assert write(model, Here(), seed=1) != write(model, Here(), seed=2)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 512])
+@pytest.mark.parametrize("rows", [5, 512])
 def test_episodes_come_in_the_order_of_the_requests_and_are_counted(rows):
     seen = []
     written = write(policy(), Here(), rows=rows, progress=lambda *pair: seen.append(pair))

@@ -9,14 +9,12 @@ import pytest
 from episodes import Here, Walk
 from potluck.episode import Turn, digest_of, turns_in
 from potluck.rollout.base import RolloutRequest
-from potluck.rollout.settings import EngineSettings
 from potluck.rollout.texts.base import Cost
 from potluck.rollout.texts.episodes import BYTES_COUNTED, TOKENS_OF_TOOLS
 from potluck.rollout.texts.messages import messages_of, turn_in
 from potluck.rollout.texts.openai import TOKENS_AROUND
-from potluck.rollout.texts.options import OpenAIOptions
 from potluck.types import Observation, Problem, Sampling
-from stand_in_chat import StandInChat, stand_in_chat
+from stand_in_chat import StandInChat, author_of, stand_in_chat
 
 TOOLS = json.dumps([{"type": "function", "function": {"name": "add", "parameters": {}}}])
 PROBLEMS = [Problem("p0", "one?", "1"), Problem("p1", "two?", "2", "Be brief.", TOOLS)]
@@ -51,19 +49,11 @@ def server():
 
 @pytest.fixture
 def author(server, tmp_path):
-    """An author of the server; those of one ``run`` share a folder."""
-
-    def make(environment=None, *, run=None, most=64, **options):
-        options = {"url": server.url, "model": "teacher", "retries": 0} | options
-        news, folder = [], tmp_path / (run or f"{len([*tmp_path.iterdir()])}")
-        (folder / "north").mkdir(parents=True, exist_ok=True)
+    def make(environment=None, **options):
         environment = environment or Here(Walk)
-        settings = EngineSettings(
-            most, most, node="north", folder=folder, sampling=Sampling(0.7),
-            notify=news.append, environment=environment,
-        )  # fmt: skip
-        made = OpenAIOptions(**options).open(settings)
-        made.news, made.environment = news, environment
+        options = {"most": 64, "sampling": Sampling(0.7)} | options
+        made = author_of(server, tmp_path, environment=environment, **options)
+        made.environment = environment
         return made
 
     return make

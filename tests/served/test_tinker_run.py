@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import os
+import re
 import socket
 import sys
 import tarfile
@@ -62,6 +63,8 @@ def test_a_node_behind_a_server_and_one_with_weights_make_a_run(server, recipe, 
     booked = json.loads((tmp_path / "run/big/cost.json").read_text())
     assert server.usd <= booked["usd"] < 2 * server.usd
     assert booked["booked"] == 0
+    gc.collect()  # a session that stays would tell its server for ever that it lives
+    assert server.closed == 1
 
 
 def test_each_key_of_the_node_reaches_the_server(server, recipe, tmp_path, monkeypatch):
@@ -90,22 +93,24 @@ def test_a_killed_run_goes_on_from_the_servers_state_with_the_same_numbers(
     config = recipe(checkpoint_every=1)
     run(config, tmp_path / "whole", display=None)
     crash(config, tmp_path / "killed", 1)
-    with (tmp_path / "killed/big/cost.log").open("ab") as log:
-        log.write(b"0123abcd {")  # as a crash cuts a line off
     server.calls.clear()
     run(config, tmp_path / "killed", display=None, resume=True)
     assert lines(tmp_path / "killed") == lines(tmp_path / "whole")
     assert unlike_its_sum(tmp_path / "killed/big/checkpoints/000002") is None
-    assert Books(tmp_path / "killed/big", pytest.fail).spent.usd > spent(tmp_path / "whole")
+    paid = spent(tmp_path / "whole")
+    assert spent(tmp_path / "killed") > paid
     # Behind the state that is loaded, its moments of Adam would move the probe.
     probe = ["forward", "forward_backward", "optim_step", "forward"]
     begin = ["connect", "capabilities", "create", *probe, "load_state"]
     assert server.calls[: len(begin)] == begin
     assert server.calls.count("load_state") == 1
     server.states.clear()
+    with (tmp_path / "whole/big/cost.log").open("ab") as log:
+        log.write(b"0123abcd {")  # as a crash cuts a line off; the probe is booked behind it
     again = recipe(rounds=3, checkpoint_every=1)
     with pytest.raises(RolloutError, match="does the server still have"):
         run(again, tmp_path / "whole", display=None, resume=True)
+    assert Books(tmp_path / "whole/big", pytest.fail).spent.usd > paid
 
 
 def api_error(kind, text, status=None, location=None):
@@ -208,14 +213,10 @@ def speak_ssh(other):
 
 def test_only_some_requests_are_under_way_at_once(server, recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "AT_ONCE", 2)
-    many = {"problems_per_round": 8, "plan": "vertical", "rounds": 1}
-    run(recipe(**many), tmp_path / "whole", display=None)
-    assert server.calls.count("sample") >= 4
-    server.calls.clear()
-    server.faults["sample"], config = "hang", recipe(**many)
+    server.faults["sample"] = "hang"
     with pytest.raises(RolloutError, match="sampling: no answer"):
-        run(config, tmp_path / "a", display=None)
-    assert server.calls.count("sample") <= 2
+        run(recipe(problems_per_round=8, plan="vertical"), tmp_path / "run", display=None)
+    assert 1 <= server.calls.count("sample") <= 2, "of eight"
 
 
 def test_what_is_under_way_does_not_count_as_spent(server, recipe, tmp_path):
@@ -232,13 +233,6 @@ def test_what_is_under_way_does_not_count_as_spent(server, recipe, tmp_path):
 def stopped(sequence):
     sequence.tokens, sequence.logprobs = [tiny.STOP], [-1.0]
     return sequence
-
-
-def test_a_session_is_closed_with_its_run_and_the_library_says_nothing(server, recipe, tmp_path):
-    """It would tell its server for ever that it lives, and keep its adapter."""
-    run(recipe(rounds=1), tmp_path / "run", display=None)
-    gc.collect()
-    assert server.closed == 1
 
 
 def test_the_library_tells_its_attempts_to_nobody(monkeypatch):
@@ -466,6 +460,7 @@ def test_what_is_no_adapter_of_a_server_is_not_exported(
 ):
     run(recipe(rounds=1), tmp_path / "run", display=None)
     node, out, address = str(tmp_path / "run/big"), tmp_path / "out", server.archive
+    whole = archive.read_bytes()
 
     def refused():
         with pytest.raises(RunFolderError) as error:
@@ -477,7 +472,7 @@ def test_what_is_no_adapter_of_a_server_is_not_exported(
     server.archive = archive.as_uri()
     assert f"its address is {archive.as_uri()}, and not one of a server" in refused()
     server.archive = address
-    archive.write_bytes(archive.read_bytes()[:200])
+    archive.write_bytes(whole[:200])
     assert "no adapter comes from tinker://" in refused()
     with tarfile.open(archive, "w:gz") as packed:
         packed.add(tmp_path / "model/config.json", "config.json")
@@ -488,16 +483,10 @@ def test_what_is_no_adapter_of_a_server_is_not_exported(
     server.faults["tinker://run-7/a/b/c"] = LookupError("404")
     assert "no adapter comes from tinker://" in refused()
     assert server.calls[-1] == "archive of run-7, c"
-
-
-def test_a_disk_without_room_for_an_adapter_is_named(
-    server, recipe, tmp_path, archive, monkeypatch
-):
-    run(recipe(rounds=1), tmp_path / "run", display=None)
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr("safetensors.torch.save_file", full)
-    with pytest.raises(RunFolderError, match=r"cannot write .*No space left.* make room"):
-        export(str(tmp_path / "run/big"), tmp_path / "out")
+    archive.write_bytes(whole)
+    assert re.search("cannot write .*No space left.* make room", refused())
+
+
+def full(*_):
+    raise OSError(28, "No space left on device")

@@ -80,7 +80,7 @@ def test_a_node_that_was_away_has_done_fewer_rounds_and_what_went_wrong_is_added
     assert row(text, "bytes sent a token") == ["2.50"]
 
 
-def test_evaluations_are_a_curve_with_its_last_value(tmp_path):
+def test_evaluations_are_curves_with_their_last_value(tmp_path):
     evaluations = [
         {"round": 0, "validation": 0.0},
         {"round": 5, "validation": 0.5},
@@ -89,14 +89,10 @@ def test_evaluations_are_a_curve_with_its_last_value(tmp_path):
     text = shown(make_run(tmp_path / "run", "small", evaluations=evaluations))
     assert row(text, "validation") == ["▁▅█", "1.000"]
     assert row(text, "out of distribution") == ["0.310"]
-
-
-def test_an_evaluation_by_rewards_that_are_no_0_or_1_says_so_and_has_each_function(tmp_path):
-    evaluations = [{"round": 0, "validation": 0.2, "rewards": {"right": 0.0, "tagged": 1.0}}]
-    evaluations[0]["partial"] = True
-    text = shown(make_run(tmp_path / "run", "small", evaluations=evaluations))
-    assert row(text, "validation, mean reward") == ["▂", "0.200"]
-    assert row(text, "validation, right") == ["▁", "0.000"]
+    by_rewards = {"validation": 0.2, "rewards": {"right": 0.0, "tagged": 1.0}, "partial": True}
+    path = make_run(tmp_path / "other", "small", evaluations=[{"round": 0, **by_rewards}])
+    assert row(shown(path), "validation, mean reward") == ["▂", "0.200"]
+    assert row(shown(path), "validation, right") == ["▁", "0.000"]
 
 
 def test_where_others_failures_are_never_learned_from_no_share_of_them_is_shown(tmp_path):

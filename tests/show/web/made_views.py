@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from potluck.reports.answers import ControlAnswer
+from potluck.reports.tokens import Recorded, columns_of
 from potluck.show.web.views import (
     Columns,
     ControlView,
@@ -125,25 +126,28 @@ def learned(at: float, place: int) -> float:
 
 def made_curves(name: str, place: int, rounds: int) -> Columns:
     dice = random.Random(name)
-    noisy = [[dice.gauss(0, 1) for _ in range(rounds)] for _ in range(8)]
-    own = [min(1, max(0, learned(at, place) + 0.05 * noisy[0][at])) for at in range(rounds)]
+
+    def about(middle: float, spread: float) -> list[float | None]:
+        return [middle + spread * abs(dice.gauss(0, 1)) for _ in range(rounds)]
+
+    own = [min(1, learned(at, place) + 0.05 * abs(dice.gauss(0, 1))) for at in range(rounds)]
     return {
         "round": [float(at) for at in range(rounds)],
         "own_reward_mean": list(own),
         "reward_mean": [min(1, value + 0.02) for value in own],
-        "loss": [-0.3 * value + 0.02 * noisy[1][at] for at, value in enumerate(own)],
-        "gradient_norm": [0.4 + 0.08 * abs(noisy[2][at]) for at in range(rounds)],
+        "loss": [-0.3 * value for value in own],
+        "gradient_norm": about(0.4, 0.08),
         "updates": [1.0] * rounds,
         "completions": [288.0] * rounds,
-        "rows_trained": [200 + round(9 * noisy[3][at]) for at in range(rounds)],
-        "filtered_share": [min(1, 0.3 + 0.02 * abs(noisy[4][at])) for at in range(rounds)],
-        "own_length_mean": [24 + noisy[5][at] for at in range(rounds)],
-        "seconds/write": [0.7 + 0.05 * abs(noisy[6][at]) for at in range(rounds)],
+        "rows_trained": about(200, 9),
+        "filtered_share": about(0.3, 0.02),
+        "own_length_mean": about(24, 1),
+        "seconds/write": about(0.7, 0.05),
         "seconds/wait": [[1.2, 0.05, 4.0][place % 3]] * rounds,
         "seconds/exchange": [0.03] * rounds,
-        "seconds/learn": [1.7 + 0.1 * abs(noisy[7][at]) for at in range(rounds)],
-        "sent_bytes": [13_250 + 90 * noisy[5][at] for at in range(rounds)],
-        "received_bytes": [44_100 + 90 * noisy[6][at] for at in range(rounds)],
+        "seconds/learn": about(1.7, 0.1),
+        "sent_bytes": about(13_250, 90),
+        "received_bytes": about(44_100, 90),
         "missing": [float(at % 31 == 30) for at in range(rounds)],
         "late": [0.0] * rounds,
     }
@@ -191,24 +195,25 @@ def made_text(round: int, index: int, author: str, text: str = "") -> TextView:
     reward = float(index % 3 != 1)
     advantage = 0.7 if reward else -1.2
     is_filtered = not reward and author != "large"
+    why = "wrong, and too far from what this model writes (k3 61 nats, limit 50)"
+    place = {"round": round, "problem": "digits/534+943", "author": author, "index": index}
+    recorded = Recorded(
+        **place,
+        advantage=advantage,
+        kept=0.0 if is_filtered else advantage * (0.6 if author != "large" else 1),
+        why=why if is_filtered else "",
+        measure="log-ratio" if author == "large" else "ln p",
+        **columns_of(pieces, ratios),
+    )
     return TextView(
-        round=round,
-        problem="digits/534+943",
-        author=author,
-        index=index,
+        **place,
         reward=reward,
         text="".join(pieces),
         end="length" if index == 4 else "stop",
         question="534+943=",
         answer="1477",
-        advantage=advantage,
-        kept_advantage=0.0 if is_filtered else advantage * (0.6 if author != "large" else 1),
-        why="wrong, and too far from what this model writes (k3 61 nats, limit 50)"
-        if is_filtered
-        else "",
-        tokens=list(zip(pieces, ratios, strict=True)),
-        measure="log-ratio" if author == "large" else "ln p",
         surprise=max(abs(ratio) for ratio in ratios),
+        recorded=recorded,
     )
 
 
@@ -230,10 +235,17 @@ MAZE = ["#########", "#@..#...#", "#.#.#.#.#", "#.#...#G#", "#########"]
 
 def made_episode(round: int, index: int, turns: int = 3, extra: str = "") -> TextView:
     """Make an episode in a maze, every second one with its tokens; ``extra`` is said in it."""
-    text, lengths = made_text(round, index, "large"), [2] * turns
+    text = made_text(round, index, "large")
     moves = ["east", "south", extra or "north"]
     said = [word for at in range(turns) for word in (moves[at % 3], "\n".join(MAZE))]
     pieces = [piece for at in range(turns) for piece in (moves[at % 3], "<end>")]
+    if index % 2:
+        pieces = []
+    recorded = msgspec.structs.replace(
+        text.recorded,
+        turns=(2,) * turns if pieces else (),
+        **columns_of(pieces, [round % 3 - at % 5 for at in range(len(pieces))]),
+    )
     return msgspec.structs.replace(
         text,
         problem="maze/train/17",
@@ -242,9 +254,7 @@ def made_episode(round: int, index: int, turns: int = 3, extra: str = "") -> Tex
         text="\n".join(said[::2]),
         end=["stop", "turns", "room"][index % 3],
         turns=[(["assistant", "user"][at % 2], word) for at, word in enumerate(said[:-1])],
-        turns_left_out=7 * (index == 4),
-        tokens=[(piece, round % 3 - at % 5) for at, piece in enumerate(pieces)] * (1 - index % 2),
-        lengths=lengths * (1 - index % 2),
+        recorded=recorded,
     )
 
 

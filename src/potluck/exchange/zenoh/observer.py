@@ -24,7 +24,7 @@ from potluck.exchange.protocol.signed import (
     Payload,
 )
 from potluck.exchange.zenoh.channels import Channels
-from potluck.exchange.zenoh.session import Endpoints, open_observer
+from potluck.exchange.zenoh.session import Endpoints, open_session
 from potluck.reports.status import PeerLine
 from potluck.types import NODE_NAME
 
@@ -39,8 +39,10 @@ LOOKED_AT = 8
 @contextmanager
 def observe(endpoints: Endpoints, run: str, roster: Mapping[str, bytes]) -> Iterator["Observer"]:
     """Watch ``run`` at ``endpoints``, which need not be there yet. ``roster`` has the key that each
-    name must sign with; it may be empty. Raise ExchangeError as ``open_observer``."""
-    session = open_observer(endpoints, run=run)
+    name must sign with; it may be empty. Raise ExchangeError as ``open_session``."""
+    # A peer connects to the nodes that its addresses know, too. A client has one connection, and
+    # would with it lose sight of all nodes at once.
+    session = open_session(endpoints, run=run, mode="peer")
     with closing(session), closing(Observer(session, run, roster)) as observer:
         yield observer
 

@@ -69,7 +69,7 @@ class Endpoints:
 
 
 def open_session(
-    endpoints: Endpoints, *, run: str, closing: threading.Event | None = None
+    endpoints: Endpoints, *, run: str, closing: threading.Event | None = None, mode: str = ""
 ) -> zenoh.Session:
     """Open a node's session: a peer if it listens, else a client of the routers it connects to.
     ``run`` is the prefix of all keys. Raise ExchangeError, of one line, for an endpoint that is
@@ -78,7 +78,7 @@ def open_session(
     A peer's session opens at once and looks for the others ever after. A client's waits until its
     first router answers, or ``closing`` is set; later it reconnects by itself.
     """
-    mode = "peer" if endpoints.listen else "client"
+    mode = mode or ("peer" if endpoints.listen else "client")
     return _open(_config(endpoints, mode, run), endpoints, closing or threading.Event())
 
 
@@ -106,12 +106,6 @@ def open_router(endpoints: Endpoints) -> zenoh.Session:
             f"make it for one of {', '.join(RELAYS)}"
         )
     return _open(_config(endpoints, "router", "*"), endpoints, threading.Event())
-
-
-def open_observer(endpoints: Endpoints, *, run: str) -> zenoh.Session:
-    """Open a session that listens nowhere, and connects to its addresses and to the nodes that
-    those know. A client would have one connection, and with it lose sight of all nodes at once."""
-    return _open(_config(endpoints, "peer", run), endpoints, threading.Event())
 
 
 def _config(endpoints: Endpoints, mode: str, run: str) -> zenoh.Config:

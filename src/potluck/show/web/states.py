@@ -25,6 +25,8 @@ MOST_NODES = 512
 OBSERVER = "(observer)"
 ENDS: Mapping[str, State] = {"ended": "ended", "stopped": "stopped"}
 """States by the last phase that a node tells."""
+Lines = Mapping[str, PeerLine]
+"""What others say of one node, by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class Facts:
     """Time in which a node waits for the others before its first round."""
     furthest: int = -1
     """Rounds that the others have done; -1: no other is alive."""
+    limit_s: float = 0.0
+    """Age of what others say from which a node counts as silent."""
 
 
 def facts_of(recipe: RecipeRead | None, now_s: float) -> Facts:
@@ -68,11 +72,14 @@ def node_views(here: Mapping[str, Here], facts: Facts) -> list[NodeView]:
         for name, line in its.status.peers.items() if its.status else ():
             if NODE_NAME.fullmatch(name) and (name in said or len(said) < MOST_NODES):
                 said.setdefault(name, {})[reporter] = line
-    facts = replace(facts, furthest=max((_done(here[name]) for name in fresh), default=-1))
     said |= {name: {OBSERVER: line} for name, line in facts.observed.items()}
     names = dict.fromkeys((*facts.models, *here, *sorted(facts.roster), *sorted(said)))
-    # A status that tells of others may itself be as old as SILENT_S.
-    limit_s = silent_after_s(len(names)) + (0.0 if facts.observed else SILENT_S)
+    facts = replace(
+        facts,
+        furthest=max((_done(here[name]) for name in fresh), default=-1),
+        # A status that tells of others may itself be as old as SILENT_S.
+        limit_s=silent_after_s(len(names)) + (0.0 if facts.observed else SILENT_S),
+    )
     found = []
     for name in names:
         lines = said.get(name, {})
@@ -80,7 +87,7 @@ def node_views(here: Mapping[str, Here], facts: Facts) -> list[NodeView]:
         if name in here and (here[name].status or not heard):
             found.append(_here(name, here[name], heard, facts))
         else:
-            found.append(_elsewhere(name, lines, heard, limit_s, facts))
+            found.append(_elsewhere(name, lines, heard, facts))
     return found
 
 
@@ -93,14 +100,16 @@ def _done(its: Here) -> int:
     return max(its.done, its.status.own.round if its.status else 0)
 
 
-def _here(name: str, its: Here, heard: Mapping[str, PeerLine], facts: Facts) -> NodeView:
+def _here(name: str, its: Here, heard: Lines, facts: Facts) -> NodeView:
     own, done = its.status.own if its.status else None, _done(its)
     state: State
     if own is None:
         is_over = 0 < facts.rounds <= done
         state, why = ("ended", "") if is_over else ("unknown", "it has no status.json")
+    elif own.phase in ENDS:
+        state, why = ENDS[own.phase], ""
     else:
-        state, why = _state(own.phase, done, own.time_s, SILENT_S, heard, facts)
+        state, why = _state(done, own.time_s, SILENT_S, heard, facts)
     view = _view(name, own, state, why, heard, facts)
     # Until it has met the others, a node knows no peers.
     gathers = view.phase == "wait" and not done and its.status and not its.status.peers
@@ -112,13 +121,7 @@ def _here(name: str, its: Here, heard: Mapping[str, PeerLine], facts: Facts) -> 
     )
 
 
-def _elsewhere(
-    name: str,
-    lines: Mapping[str, PeerLine],
-    heard: Mapping[str, PeerLine],
-    limit_s: float,
-    facts: Facts,
-) -> NodeView:
+def _elsewhere(name: str, lines: Lines, heard: Lines, facts: Facts) -> NodeView:
     told = max((x.line for x in lines.values() if x.line), key=lambda x: x.time_s, default=None)
     # Its own line may be older than what it offers.
     rounds = [(x.line.round if x.line else 0, x.newest_round or 0) for x in lines.values()]
@@ -134,13 +137,13 @@ def _elsewhere(
     elif heard_s is None:
         state, why = "unknown", "nothing signed came of it yet"
     elif not any(line.live for line in heard.values()):
-        state, why = _state("", done, heard_s, -1.0, {}, facts)  # silent at once
+        state, why = _state(done, heard_s, -1.0, {}, facts)  # silent at once
         if state == "silent":
             why = "it has left, or cannot be reached"
     else:
         # Of one in quarantine nothing is read.
         last_s = facts.now_s if _quarantined_by(heard, facts) else heard_s
-        state, why = _state("", done, last_s, limit_s, heard, facts)
+        state, why = _state(done, last_s, facts.limit_s, heard, facts)
     # Whatever was heard of it was signed; of one that was never met nothing is known.
     known: Known = "signed" if told or heard_s is not None else "here"
     if name in facts.observed and name not in facts.roster:
@@ -152,16 +155,9 @@ def _elsewhere(
 
 
 def _state(
-    phase: str,
-    done: int,
-    heard_s: float,
-    limit_s: float,
-    heard: Mapping[str, PeerLine],
-    facts: Facts,
+    done: int, heard_s: float, limit_s: float, heard: Lines, facts: Facts
 ) -> tuple[State, str]:
     """Return the state of a node, and why; it is silent ``limit_s`` after it was heard."""
-    if phase in ENDS:
-        return ENDS[phase], ""
     silent_s = abs(facts.now_s - heard_s)  # of the future where a clock was set back
     if silent_s > limit_s and 0 < facts.rounds <= done:
         return "ended", ""
@@ -176,17 +172,12 @@ def _state(
     return "training", ""
 
 
-def _quarantined_by(heard: Mapping[str, PeerLine], facts: Facts) -> list[str]:
+def _quarantined_by(heard: Lines, facts: Facts) -> list[str]:
     return [by for by, line in heard.items() if line.quarantined_until_s > facts.now_s]
 
 
 def _view(
-    name: str,
-    told: StatusLine | None,
-    state: State,
-    why: str,
-    heard: Mapping[str, PeerLine],
-    facts: Facts,
+    name: str, told: StatusLine | None, state: State, why: str, heard: Lines, facts: Facts
 ) -> NodeView:
     """Return what a node tells of itself, and what others refused of it."""
     numbers = ["parameters", "version", "tokens_per_s", "sent_bytes", "received_bytes"]
