@@ -33,10 +33,8 @@ def test_the_newest_round_or_the_one_that_is_asked_for(node):
 def test_what_was_recorded_is_joined(node):
     found = NodeTexts(node).of_round(1)
     first, second = found.texts[:2]
-    assert (first.question, first.advantage, first.kept_advantage) == ("1+2=", 1.0, 0.5)
-    assert (first.why, first.tokens, first.surprise) == ("P is 0.5", [("3", -0.25)], 2.5)
-    assert first.measure == "log-ratio"
-    assert second.tokens == []
+    assert (first.question, first.surprise, first.recorded.why) == ("1+2=", 2.5, "P is 0.5")
+    assert (second.question, second.surprise, second.recorded) == ("", None, None)
     assert [(place.round, place.surprise) for place in found.surprising] == [(1, 2.5), (3, 0.5)]
 
 
@@ -47,13 +45,6 @@ def test_each_completion_has_its_question_and_its_right_answer(node):
     append(node / "problems.jsonl", {"problem": "digits/1+2", "question": question, "answer": "3"})
     for text in NodeTexts(node).of_round(1).texts:
         assert (text.question, text.answer) == (question, answer)
-
-
-@pytest.mark.parametrize("change", [{"lengths": "9"}, {"lengths": "?"}, {"numbers": "1"}])
-def test_tokens_that_do_not_fit_their_columns_are_left_out(node, change):
-    append(node / "recorded.jsonl", recorded(2, 1.0, **change))
-    first = NodeTexts(node).of_round(2).texts[0]
-    assert (first.tokens, first.question) == ([], "1+2=")
 
 
 def test_new_rounds_are_found_and_those_of_a_resumed_run_again(node):
@@ -127,8 +118,8 @@ def test_an_episode_has_its_messages_and_the_tokens_of_each_turn(node):
         ("assistant", 'I add.\nadd({"a":1,"b":"é"})'),
         ("tool", "2"),
     ]  # fmt: skip
-    assert (first.lengths, [text for text, _ in first.tokens]) == ([2, 2], ["north", "#", "I", "#"])
-    assert second.lengths == []
+    assert first.recorded.turns == (2, 2)
+    assert second.recorded is None
 
 
 def test_search_finds_calls_and_what_the_environment_said(node):

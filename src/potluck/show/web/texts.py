@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -152,19 +152,6 @@ def _words(line: WrittenCompletion) -> Iterator[str]:
 
 
 def _text(line: WrittenCompletion, recorded: Recorded | None) -> TextView:
-    read = dict[str, Any]()
-    if recorded:
-        read = {
-            "question": recorded.question,
-            "advantage": recorded.advantage,
-            "kept_advantage": recorded.kept,
-            "why": recorded.why,
-            "lengths": [*recorded.turns],
-            "measure": recorded.measure,
-            "surprise": recorded.surprise,
-        }
-        with suppress(ValueError):  # columns that do not fit each other
-            read["tokens"] = recorded.tokens()
     return TextView(
         round=line.round,
         problem=line.problem,
@@ -173,6 +160,8 @@ def _text(line: WrittenCompletion, recorded: Recorded | None) -> TextView:
         reward=line.reward,
         text=line.text,
         end=line.end,
+        question=recorded.question if recorded else "",
         turns=[(said.role, said.words) for said in line.turns],
-        **read,
+        surprise=recorded.surprise if recorded else None,
+        recorded=recorded,
     )
