@@ -13,7 +13,7 @@ from typing import Self
 from potluck.reports.events import Event, Told, decode_event
 
 ChildLines = Queue[tuple["Child", str | None]]
-"""ChildLines that children print; None: the end."""
+"""Lines that children print; None: the end."""
 COMMAND = (sys.executable, "-m", "potluck")
 EVENT = '{"event"'
 """How a line of ``encode_event`` begins."""
