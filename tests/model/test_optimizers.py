@@ -7,7 +7,6 @@ import torch
 
 import tiny
 from potluck.builder.nodes import make_learner
-from potluck.config import from_tree
 from potluck.launch.in_process import run
 from potluck.model import ModelError
 from potluck.node.storage import checkpoint
@@ -20,20 +19,10 @@ def model(tmp_path_factory):
     return tiny.save(folder, hidden_size=64, sharpness=5)
 
 
-def recipe(model, optimizer, rounds=4):
-    tree = {
-        "name": "optimizers",
-        "rounds": rounds,
-        "problems_per_round": 4,
-        "group_size": 4,
-        "checkpoint_every": 2,
-        "threads": 1,
-        "task": {"name": "digits", "reward": "hash"},
-        "sampling": {"max_new_tokens": 6, "max_total_tokens": 32},
-        "evaluation": {"problems": 0, "out_of_distribution": 0},
-        "node": {"one": {"model": model, "learning_rate": 1e-3, "optimizer": optimizer}},
-    }
-    return from_tree(tree)
+def recipe(model, optimizer, rounds=2):
+    node = {"one": {"model": model, "learning_rate": 1e-3, "optimizer": optimizer}}
+    none = {"problems": 0, "out_of_distribution": 0}
+    return tiny.recipe({}, node=node, rounds=rounds, checkpoint_every=1, evaluation=none)
 
 
 def weights(folder, round):
@@ -56,12 +45,12 @@ def test_moments_are_of_the_kind_named_and_come_back_from_a_checkpoint(
 ):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     run(recipe(model, optimizer), whole)
-    learner = make_learner(recipe(model, optimizer), "one", whole / "one", 4)
+    learner = make_learner(recipe(model, optimizer), "one", whole / "one", 2)
     assert kinds_of_moments(learner.optimizer) == {kind}
-    run(recipe(model, optimizer, rounds=2), parts)
+    run(recipe(model, optimizer, rounds=1), parts)
     run(recipe(model, optimizer), parts, resume=True)
-    assert weights(parts, 4) == weights(whole, 4)
-    assert weights(whole, 4) != weights(whole, 2)
+    assert weights(parts, 2) == weights(whole, 2)
+    assert weights(whole, 2) != weights(whole, 1)
 
 
 def test_eight_bits_step_nearly_as_thirty_two_do(model, tmp_path):

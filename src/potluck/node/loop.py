@@ -36,7 +36,7 @@ from potluck.node.selection import Selection, UnreadReason, read
 from potluck.objective.habit import GradedAnswer, HabitTest, silenced_answers
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import RoundReport
-from potluck.rollout.base import Engine, OpenWriting, Overlapping, RandomSampler
+from potluck.rollout.base import Engine, OpenWriting, RandomSampler
 from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.schedule import Share
 from potluck.tasks.base import environment_of, graded
@@ -90,7 +90,7 @@ class Node(Participant):
         return [replace(c, text=None) if c.turns else c for c in completions]
 
     def begin(self, round: int, received: Received, written: Collection[str]) -> None:
-        if round < self.config.rounds and isinstance(self.engine, Overlapping):
+        if round < self.config.rounds and self.engine.overlaps:
             shares = self.pace.draw(round, received, written=written)
             ask, sampler = self.requests(shares), self._sampler(round)
             if writing := self.engine.begin(ask, sampler, author=self.name):

@@ -159,7 +159,7 @@ def node_of(
     config = replace(config, node=own, objective=_objective(config, method))
     name = recorded.node
     learner = make_learner(config, name, scratch / name, 0)
-    learner = dataclasses.replace(learner, weight=_weight(config, method, trust_code))
+    learner = dataclasses.replace(learner, own_weight=_weight(config, method, trust_code))
     exchanges: dict[str, Any] = {name: recorded}
     made = config, scratch, task, {name: learner}, exchanges, lambda *_: None
     return make_nodes(*made, sends_text=False)[0]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 import torch
@@ -75,6 +75,15 @@ class Engine:
         nats a token; None: no server writes."""
         return None
 
+    @property
+    def overlaps(self) -> bool:
+        """True: it writes with the weights of then while they change."""
+        return False
+
+    def begin(self, requests: Requests, sampler: Sampler, *, author: str) -> OpenWriting | None:
+        """Begin to write with the weights as they are now; None if nothing is asked for."""
+        raise NotImplementedError
+
     def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> Self:
         """Make an engine on the same model: an evaluation may ask for longer answers."""
         limited = replace(
@@ -103,14 +112,6 @@ class Engine:
             most = min(room, self.settings.max_new_tokens)
             found.append(PromptedRequest(request.problem, prompt_P, request.count, room, most))
         return found
-
-
-@runtime_checkable
-class Overlapping(Protocol):
-    """An engine that writes with the weights of then while they change."""
-
-    def begin(self, requests: Requests, sampler: Sampler, *, author: str) -> OpenWriting | None:
-        """Begin to write with the weights as they are now; None if nothing is asked for."""
 
 
 def completion_budget(prompt_P: np.ndarray, problem: Problem, max_total_tokens: int) -> int:

@@ -191,15 +191,13 @@ class VllmOptions(ServedOptions, frozen=True, kw_only=True, tag_field="name", ta
     token; beyond it the run stops. bfloat16 costs about 0.003."""
 
     def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
-        from potluck.rollout.vllm.engine import OverlappingServerEngine, ServerEngine
+        from potluck.rollout.vllm.engine import ServerEngine
         from potluck.rollout.vllm.playing import ServerPlaying
         from potluck.rollout.vllm.weights import WeightSync
 
         sync = WeightSync(policy, self, settings)
-        if settings.environment:
-            return ServerEngine(policy, settings, self, sync, ServerPlaying)
-        kind = OverlappingServerEngine if self.overlap else ServerEngine
-        return kind(policy, settings, self, sync)
+        kind = ServerPlaying if settings.environment else None
+        return ServerEngine(policy, settings, self, sync, kind)
 
     def log_probability_tolerance(self, dtype: str) -> float:
         return self.tolerance

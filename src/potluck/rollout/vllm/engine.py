@@ -70,6 +70,17 @@ class ServerEngine(Engine):
         kind = self.kind or ServerWriting
         return kind(self, server_requests, sampler, author).collect(progress)
 
+    @property
+    def overlaps(self) -> bool:
+        return self.options.overlap and not self.kind
+
+    def begin(self, requests: Requests, sampler: Sampler, *, author: str) -> "ServerWriting | None":
+        if not (server_requests := self._requests(requests, sampler)):
+            return None
+        # In main memory, until what is written is checked against them.
+        kept = trained_copy(self.policy.network)
+        return ServerWriting(self, server_requests, sampler, author, kept)
+
     def _requests(self, requests: Requests, sampler: Sampler) -> list[ServerRequest]:
         seed, server_requests = _seed(sampler), []
         of_all = {
@@ -93,17 +104,6 @@ class ServerEngine(Engine):
             made = asked.problem, asked.prompt_P, asked.count, asked.longest, of_all | body
             server_requests.append(ServerRequest(*made))
         return [each for each in server_requests if each.count]
-
-
-class OverlappingServerEngine(ServerEngine):
-    """A server that writes a round with the weights of the one before, which stay in main memory
-    until what it wrote is checked against them."""
-
-    def begin(self, requests: Requests, sampler: Sampler, *, author: str) -> "ServerWriting | None":
-        if not (server_requests := self._requests(requests, sampler)):
-            return None
-        kept = trained_copy(self.policy.network)
-        return ServerWriting(self, server_requests, sampler, author, kept)
 
 
 Check = tuple[ServerRequest, Sequence[Completion]]
