@@ -71,9 +71,7 @@ def score_rows(
             estimator=objective.divergence_estimator,
             reduce=objective.divergence_reduce,
         )
-        # Of authors that are not trusted no failure is left.
-        near_M = torch.where(micro.trusted_B, divergence_M, 0.0)
-        kept_M = filter_advantages(kept_M, near_M, limit=objective.divergence_limit)
+        kept_M = filter_advantages(kept_M, divergence_M, limit=objective.divergence_limit)
     rows = _rows(micro, kept_M, torch.ones_like(micro.trusted_B), found, learner.name)
     if weight and not weight.needs_batch:
         kept_M = kept_M * _of_trusted(weight, rows, objective)
