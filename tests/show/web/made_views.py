@@ -20,7 +20,6 @@ from potluck.show.web.views import (
     KeptTable,
     NodeView,
     PairView,
-    RecipeView,
     RunEntry,
     RunView,
     StartView,
@@ -42,17 +41,15 @@ def made_run(nodes: Sequence[str] = ("large", "small", "wide"), rounds: int = 60
         name="digits-size",
         now_s=NOW_S,
         rounds=rounds,
-        recipe=RecipeView(
-            method="f-tis",
-            settings={
-                "task.name": "digits",
-                "plan": "vertical",
-                "group_size": "8",
-                "problems_per_round": "36",
-                "seed": "1",
-                "objective.limit": "50",
-            },
-        ),
+        method="f-tis",
+        settings={
+            "task.name": "digits",
+            "plan": "vertical",
+            "group_size": "8",
+            "problems_per_round": "36",
+            "seed": "1",
+            "objective.limit": "50",
+        },
         nodes=[made_node(name, place, rounds) for place, name in enumerate(nodes)],
         curves={
             name: CurvesView(first=0, columns=made_curves(name, place, rounds))
