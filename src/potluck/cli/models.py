@@ -94,9 +94,6 @@ def evaluate_command(
     prepare_process(0)
     with err.status("loading torch and transformers ..."):
         from potluck.evaluation.compare import evaluate_models, require_writable
-        from potluck.model.loading import unused_accelerator
-    if device == "auto" and (unused := unused_accelerator()):
-        complain(f"--device auto takes the CPU, as torch cannot use what seems to be {unused}")
     place = Path(file) if file not in ("", "-") else None
     if place:
         require_writable(place)

@@ -20,7 +20,7 @@ from potluck.evaluation.grade import ModelScores, ProblemScores
 from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings
 from potluck.files import derived_seed
 from potluck.model import LanguageModel, ModelError
-from potluck.model.loading import load_config, load_tokenizer
+from potluck.model.loading import load_config, load_tokenizer, unused_accelerator
 from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError
 from potluck.rollout.hf import HFEngine
 from potluck.rollout.settings import EngineSettings
@@ -42,7 +42,10 @@ def evaluate_models(
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Return everything that is found, as data for JSON; ``say`` gets a line before an environment
-    is graded. Raise PotluckError where the request contradicts itself or something is missing."""
+    is graded, and where a GPU stays unused. Raise PotluckError where the request contradicts itself
+    or something is missing."""
+    if request.device == "auto" and (unused := unused_accelerator()):
+        say(f"--device auto takes the CPU, as torch cannot use what seems to be {unused}")
     settings = request.resolved()
     config = settings.config
     if config.threads:
