@@ -230,7 +230,7 @@ def write(processes):
     plain = copy.deepcopy(policy.network).state_dict()
     sharded = ShardedModel(policy, torch.device("cpu"))
     copied = sharded.replica(torch.float32).network.state_dict()
-    engine = DistributedEngine(processes, sharded, HFOptions(), SETTINGS)
+    engine = DistributedEngine(sharded, SETTINGS, processes, HFOptions())
     requests = [RolloutRequest(Problem(f"p{i}", "1+2="[: 1 + i % 3], "3"), i % 3) for i in range(5)]
 
     def written(sampler, requests=requests):

@@ -65,7 +65,7 @@ def environment():
 
 
 def test_several_processes_refuse_a_sampler_that_they_cannot_draw_by():
-    engine = DistributedEngine(SINGLE_PROCESS, None, HFOptions(), process_group_session.SETTINGS)
+    engine = DistributedEngine(None, process_group_session.SETTINGS, SINGLE_PROCESS, HFOptions())
     with pytest.raises(ProcessGroupError, match="cannot draw by function; they can by Random"):
         engine.generate([], lambda logits: logits, author="north", progress=lambda done, all: None)
 

@@ -107,12 +107,18 @@ def test_prompt_and_completion_together_stay_within_their_limit():
         write(policy, max_total_tokens=12)
 
 
-def test_each_order_is_filled_in_its_order_with_indices_from_zero_whatever_is_written_at_once():
+def test_each_order_is_filled_in_its_order_with_indices_from_zero_and_counted():
     requests = [RolloutRequest(PROBLEMS[at], count) for at, count in ((3, 2), (0, 5), (2, 1))]
     for rows in (1, 2, 3, 512):
+        seen = []
         written = engine_of(tiny.policy(), rows=rows).generate(
-            requests, RandomSampler(generator()), author="me", progress=lambda done, total: None
+            requests,
+            RandomSampler(generator()),
+            author="me",
+            progress=lambda *pair, seen=seen: seen.append(pair),
         )
+        assert seen[-1] == (8, 8)
+        assert seen == sorted(seen)
         keys = [(c.problem_id, c.index) for c in written]
         assert keys == [(o.problem.id, i) for o in requests for i in range(o.count)]
         assert {c.author for c in written} == {"me"}
@@ -186,13 +192,6 @@ def test_finished_rows_leave_the_batch():
     assert seen[0] == len(PROBLEMS)  # a prompt is read once, not once for each completion
     assert seen[1:] == sorted(seen[1:], reverse=True)
     assert seen[-1] < 0.8 * seen[1]
-
-
-def test_progress_counts_completions_up_to_all_of_them():
-    seen = []
-    write(tiny.policy(sharpness=0.1), rows=5, progress=lambda *pair: seen.append(pair))
-    assert seen[-1] == (12, 12)
-    assert seen == sorted(seen)
 
 
 def test_bfloat16_writes_with_a_rounded_copy_of_the_weights_as_they_are_now():

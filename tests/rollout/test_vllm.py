@@ -414,22 +414,6 @@ def test_a_server_that_is_busy_or_stumbles_is_asked_again(server, engine_of):
 
 
 @pytest.mark.parametrize(
-    "statuses, message",
-    [
-        ([500] * 9, r"does not do /collective_rpc \(status 500 told to\); see its log"),
-        ([307] * 9, "redirects are not followed: set url to where it leads"),
-        ([404] * 9, "start it with VLLM_SERVER_DEV_MODE=1"),
-        ([401] * 9, "name the variable that holds its key in api_key_variable"),
-    ],
-)
-def test_a_server_that_will_not_is_one_line_at_once(server, engine_of, statuses, message):
-    server.statuses = statuses
-    with pytest.raises(RolloutError, match=message):
-        write(engine_of())
-    assert len(server.seen) == (3 if statuses[0] == 500 else 1)
-
-
-@pytest.mark.parametrize(
     "path, status, said, way_out",
     [
         ("/v1/load_lora_adapter", 404, "No adapter found for /a", r"name one that both see in \["),
@@ -439,13 +423,20 @@ def test_a_server_that_will_not_is_one_line_at_once(server, engine_of, statuses,
         ("/collective_rpc", 500, "Worker failed with error ''", "other sizes, and is broken now"),
         ("/collective_rpc", 500, "The size of tensor a (1) must match", "restart it with"),
         ("/collective_rpc", 500, "no such method", "too old to reload from a path"),
+        ("/collective_rpc", 404, "Not Found", "start it with VLLM_SERVER_DEV_MODE=1"),
+        ("/collective_rpc", 307, "", "redirects are not followed: set url to where it leads"),
+        ("/collective_rpc", 401, "no", "name the variable that holds its key in api_key_variable"),
+        ("/v1/completions", 400, "no", r"completions \(status 400 no\); see its log"),
         ("/sleep?level=2", 404, "Not Found", "start it with VLLM_SERVER_DEV_MODE=1"),
     ],
 )
-def test_a_refusal_names_its_cause(server, path, status, said, way_out):
+@pytest.mark.usefixtures("impatient")
+def test_a_refusal_names_its_cause_on_one_line_at_once(server, path, status, said, way_out):
     server.answer = lambda *_: refuse(status, said)
-    with pytest.raises(RolloutError, match=way_out):
+    with pytest.raises(RolloutError, match=way_out) as caught:
         ask(server.url, "POST", path)
+    assert "\n" not in str(caught.value)
+    assert len(server.seen) == (3 if status == 500 else 1)
 
 
 def refuse(status, said):

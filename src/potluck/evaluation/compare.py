@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 
 from potluck.builder.checks import without_long_prompts
 from potluck.builder.task import make_task
@@ -29,9 +28,6 @@ from potluck.tasks import Split, Task, TaskError
 from potluck.tasks.base import environment_of
 from potluck.types import Problem
 from potluck.version import __version__
-
-# There is a display; a bar for each file that is loaded only tears it.
-transformers.logging.disable_progress_bar()
 
 OPTIONS = {"task.path": "--path", "[sampling] stop": "--set \"sampling.stop=['TOKEN']\""}
 """Command-line options for keys of a recipe that errors name."""

@@ -76,19 +76,13 @@ class LanguageModel(Reader):
     def logp(
         self, prompts: Ids, tokens: Ids, *, temperature: float, observed: Sequence[Observed] = ()
     ) -> Tensor:
-        """Compute logp_MT: ln p of each token of each completion, nats, float32, with gradient.
+        """Compute logp_MT: ln p of each token of each completion at a ``temperature``, nats,
+        float32, with gradient; 0 on padding, through which none flows. ``observed`` is what the
+        model reads within each completion; empty: nothing in any.
 
         Rows are padded at the end, which causal attention never sees, so no attention mask is
         needed and the pad id means nothing. The head sees only the positions that predict a
         completion's token, some at a time.
-
-        Args:
-            prompts, tokens: M arrays of ids each, with at least one id.
-            temperature: T, by which logits are divided.
-            observed: what the model reads within each completion; empty: nothing in any.
-
-        Returns:
-            [M, longest of ``tokens``], <= 0; 0 on padding, through which no gradient flows.
         """
         return self.logp_and_entropy(prompts, tokens, temperature=temperature, observed=observed)[0]
 

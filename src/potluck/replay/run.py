@@ -7,7 +7,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-import transformers
 from msgspec.structs import replace
 
 from potluck.builder.nodes import make_learner, make_nodes
@@ -29,9 +28,6 @@ from potluck.types import Completion, NonFiniteError
 
 LOOKED_AT = 32
 """Completions by which a model is recognised."""
-
-# A bar for each model that is loaded would tear the replay's own.
-transformers.logging.disable_progress_bar()
 
 
 class RecordedExchange:

@@ -11,7 +11,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
-from itertools import chain, islice
+from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
@@ -161,14 +161,14 @@ class Answered(HeldTask):
 
     def __init__(
         self,
-        version: str,
-        problems: Iterable[Problem],
-        splits: Mapping[Split, Sequence[Problem]],
         rules: TableOptions,
+        version: str,
+        splits: Mapping[Split, Sequence[Problem]],
+        problems: Iterable[Problem] | None = None,
     ) -> None:
-        """Take ``problems`` as ``HeldTask`` does; ``version`` begins the digest."""
+        """Take the problems as ``HeldTask`` does; ``version`` begins the digest."""
         self._rules = rules
-        super().__init__(version, problems, {s: [p.id for p in its] for s, its in splits.items()})
+        super().__init__(version, splits, problems)
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
@@ -233,12 +233,8 @@ class Table(Answered):
         shown = (*RULES, "tolerance") if rules.tolerance else RULES
         chosen = ", ".join(f"{key}={getattr(rules, key)!r}" for key in shown)
         version = 2 if rules.grading in ("number", "math") else 1
-        super().__init__(
-            f"table {version}: {name}, Rules({chosen}), {sizes}, columns {columns.hexdigest()}",
-            chain.from_iterable(found.values()),
-            found,
-            rules,
-        )
+        known = f"Rules({chosen}), {sizes}, columns {columns.hexdigest()}"
+        super().__init__(rules, f"table {version}: {name}, {known}", found)
 
     def row(self, id: str) -> Mapping[str, Any]:
         """Look up the columns of the problem's row that JSON can hold."""

@@ -20,7 +20,6 @@ from potluck.show.web.views import (
     KeptTable,
     NodeView,
     PairView,
-    RecipeView,
     RunEntry,
     RunView,
     StartView,
@@ -42,17 +41,15 @@ def made_run(nodes: Sequence[str] = ("large", "small", "wide"), rounds: int = 60
         name="digits-size",
         now_s=NOW_S,
         rounds=rounds,
-        recipe=RecipeView(
-            method="f-tis",
-            settings={
-                "task.name": "digits",
-                "plan": "vertical",
-                "group_size": "8",
-                "problems_per_round": "36",
-                "seed": "1",
-                "objective.limit": "50",
-            },
-        ),
+        method="f-tis",
+        settings={
+            "task.name": "digits",
+            "plan": "vertical",
+            "group_size": "8",
+            "problems_per_round": "36",
+            "seed": "1",
+            "objective.limit": "50",
+        },
         nodes=[made_node(name, place, rounds) for place, name in enumerate(nodes)],
         curves={
             name: CurvesView(first=0, columns=made_curves(name, place, rounds))
@@ -288,12 +285,12 @@ def made_start() -> StartView:
     )
 
 
-def made_kept(extra: str = "") -> Kept:
+def made_kept() -> Kept:
     runs = {
         name: KeptRun(
             view=msgspec.structs.replace(made_run(("large", "small"), 50), is_over=True),
             pairs=[made_pair_view("large", "small", 50)],
-            texts=[made_texts("large", extra=extra), made_texts("small")],
+            texts=[made_texts("large"), made_texts("small")],
         )
         for name in ("alone", "half", "lws")
     }

@@ -83,19 +83,15 @@ class ControlView(Struct, frozen=True, kw_only=True):
     verdict: str = ""
 
 
-class RecipeView(Struct, frozen=True, kw_only=True):
-    method: str = "?"
-    settings: dict[str, str] = {}
-    """Every key of the recipe, dotted, with its value as text."""
-
-
 class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run as it is now. In a message about a change a section that did not change is None."""
 
     now_s: float
     name: str = ""
     rounds: int = 0
-    recipe: RecipeView | None = None
+    method: str | None = None
+    settings: dict[str, str] | None = None
+    """Every key of the recipe, dotted, with its value as text."""
     controls: list[ControlView] | None = None
     control_command: str | None = None
     nodes: list[NodeView] | None = None

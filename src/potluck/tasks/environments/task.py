@@ -177,18 +177,18 @@ class Numbered(HeldTask):
 
     def __init__(self, options: NumberedOptions) -> None:
         self._rows, columns_of = dict[str, Mapping[str, Any]](), []
-        ids: dict[Split, list[str]] = {}
+        asked = options.question, "", options.system_prompt
+        splits: dict[Split, list[Problem]] = {}
         for split in sorted(get_args(Split), reverse=True):
             if (columns := options.columns(split)) is None:
                 continue
             size = options.problems if split == "train" else options.validation_problems
-            ids[split] = [f"{options.name}/{split}/{i}" for i in range(size)]
-            numbered = enumerate(ids[split], start=len(self._rows))
-            self._rows |= {id: {"number": number, **columns} for number, id in numbered}
+            problems = [Problem(f"{options.name}/{split}/{i}", *asked) for i in range(size)]
+            for number, problem in enumerate(problems, start=len(self._rows)):
+                self._rows[problem.id] = {"number": number, **columns}
+            splits[split] = problems
             columns_of.append((split, size, dict(columns)))
-        asked = options.question, "", options.system_prompt
-        problems = [Problem(id, *asked) for id in self._rows]
-        super().__init__(f"numbered 1: {json.dumps(columns_of, sort_keys=True)}", problems, ids)
+        super().__init__(f"numbered 1: {json.dumps(columns_of, sort_keys=True)}", splits)
 
     def row(self, id: str) -> Mapping[str, Any]:
         return self._rows[self.problem(id).id]
