@@ -111,6 +111,7 @@ class Relay:
 
     async def shut(self) -> None:
         self._server.close()
+        self._open.set()
         for writer in self._writers:
             writer.transport.abort()
 
