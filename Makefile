@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export GOMP_SPINCOUNT := 0
 export OMP_WAIT_POLICY := passive
+# Python keeps what it compiles; a machine that forbids it compiles torch again in each process.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-tinker test-vllm check site reference results soak soak-lines soak-nodes bench bench-gpu gpu-day wheel clean
 
@@ -13,8 +15,6 @@ demo: $(VENV)/ready
 # A process for each core and one more (tests/conftest.py says why). Tests of prose, pages, pictures
 # and deployment run in .ci/run alone, or by make test ARGS="-m page". What ARGS names replaces the
 # whole suite: make test ARGS="-n0 tests/cli/test_cli.py -k help".
-# pytest keeps what it compiles; a machine that forbids it compiles 237 files again in each process.
-test: export PYTHONDONTWRITEBYTECODE :=
 test: ARGS ?= -m "not page"
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(ARGS)
@@ -75,11 +75,12 @@ bench-gpu: $(VENV)/ready
 gpu-day: $(VENV)/ready
 	$(BIN)/python scripts/gpu_day.py $(ARGS)
 
-# torch by itself and first: where a CPU build is at hand pip takes it, and nothing larger.
+# torch by itself and first: where a CPU build is at hand pip takes it, and nothing larger. What is
+# not imported need not be compiled; the rest is, when it is.
 $(VENV)/ready: pyproject.toml experiments/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q $$(grep '^torch==' constraints.txt)
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,docs]' -e ./experiments
+	$(BIN)/python -m pip install -q --no-compile $$(grep '^torch==' constraints.txt)
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[dev,docs]' -e ./experiments
 	touch $@
 
 clean:

@@ -17,7 +17,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -109,7 +109,8 @@ def texts(file: Path) -> Iterator[str]:
             yield row["answer"]
 
 
-def byte_level(file: Path, family: Family) -> Tokenizer:
+def byte_level(texts: Iterable[str], family: Family, trainer: trainers.BpeTrainer) -> Tokenizer:
+    """Train a byte-level BPE with the family's pieces."""
     backend = Tokenizer(models.BPE())
     if family == "qwen2":
         backend.normalizer = normalizers.NFC()
@@ -121,15 +122,18 @@ def byte_level(file: Path, family: Family) -> Tokenizer:
         ]
     )
     backend.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
+    backend.train_from_iterator(texts, trainer)
+    return backend
+
+
+def trainer_of(family: Family) -> trainers.BpeTrainer:
+    return trainers.BpeTrainer(
         vocab_size=VOCABULARY_SIZE,
         special_tokens=SPECIAL[family],
         # Every byte, so that any text can be written and none needs an unknown token.
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    backend.train_from_iterator(texts(file), trainer)
-    return backend
 
 
 def with_end(backend: Tokenizer, shape: Shape) -> PreTrainedTokenizerFast:
@@ -181,7 +185,7 @@ def main() -> None:
     if not file.is_file():
         sys.exit(f"there is no file {file}; expected the folder with train.jsonl of GSM8K")
     torch.set_num_threads(1)
-    backends = {family: byte_level(file, family) for family in FAMILIES}
+    backends = {its: byte_level(texts(file), its, trainer_of(its)) for its in FAMILIES}
     for name, shape in SHAPES.items():
         tokenizer = with_end(backends[shape.family], shape)
         model = untrained(shape, tokenizer)

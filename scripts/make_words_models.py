@@ -35,7 +35,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 from filelock import FileLock
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import trainers
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -146,20 +146,10 @@ def taught_tokenizer() -> PreTrainedTokenizerFast:
         asked = words.problem(lot, drawn_kind(lot))
         text = words.solution(Writer(lot), asked, lot.choice(list(ALL_STYLES)))
         texts.append(ASKED.format(question=asked.question) + text)
-    backend = Tokenizer(models.BPE())
-    backend.normalizer = normalizers.NFC()
-    piece = Regex(gsm8k.PIECE.replace("DIGITS", gsm8k.DIGITS["qwen2"]))
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(piece, behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=PIECES, special_tokens=[END_OF_TEXT], show_progress=False
     )
-    backend.train_from_iterator(texts, trainer)
+    backend = gsm8k.byte_level(texts, "qwen2", trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=backend, eos_token=END_OF_TEXT, pad_token=END_OF_TEXT,
         clean_up_tokenization_spaces=False,

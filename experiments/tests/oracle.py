@@ -40,14 +40,6 @@ def geometric(pairs):
     return tuple(math.e**x for x in interval(logs))
 
 
-def early_greedy(node):
-    total, count = 0.0, 0
-    for i in range(len(node.eval_rounds)):
-        if node.eval_rounds[i] > 0 and 2 * node.eval_rounds[i] <= len(node.sampled):
-            total, count = total + node.greedy[i], count + 1
-    return total / count
-
-
 def verdict(low, high, lies, margin):
     """Of whole numbers: looks at every half between low and high."""
     belongs = {
@@ -63,14 +55,6 @@ def verdict(low, high, lies, margin):
 
 
 # What a method gives in each kind of pair, and the notations. A cell is what its JSON says.
-
-
-def seeds_of(cells, family, model, setting):
-    return sorted(
-        cell["seed"]
-        for cell in cells
-        if cell["family"] == family and cell["setting"] == setting and model in cell["node"]
-    )
 
 
 def nodes_of(cells, family, model, setting):
@@ -99,20 +83,19 @@ def is_finished(cells, family, models, setting):
     return all(nodes_of(cells, family, model, setting) for model in models)
 
 
-def late(node):
-    sampled = node["sampled"]
-    total = 0.0
-    for at in range(len(sampled) // 2, len(sampled)):
-        total += sampled[at]
-    return total / (len(sampled) - len(sampled) // 2)
-
-
-def read(node, measure):
+def value(node, measure, when):
+    rounds, sampled = len(node["sampled"]), node["sampled"]
     if measure == "sampled":
-        return late(node)
-    if measure == "greedy":
+        part = {"early": sampled[: rounds // 2], "late": sampled[rounds // 2 :],
+                "end": sampled[-max(3, -(-rounds // 10)) :]}[when]  # fmt: skip
+        return sum(part) / len(part)
+    if measure != "greedy":
+        return node["pass_at_8" if measure == "pass@8" else "out_of_distribution"]
+    if when == "end":
         return node["greedy"][-1]
-    return node["pass_at_8" if measure == "pass@8" else "out_of_distribution"]
+    early = [g for at, g in zip(node["eval_rounds"], node["greedy"], strict=True)
+             if 0 < at <= rounds / 2]  # fmt: skip
+    return sum(early) / len(early)
 
 
 def of_role(models, role):
@@ -125,7 +108,7 @@ def level(cells, family, pairs, setting, role=""):
     for models in pairs:
         for model in of_role(models, role):
             for node in nodes_of(cells, family, model, setting):
-                every.append(late(node))
+                every.append(value(node, "sampled", "late"))
     return sum(every) / len(every) if every else None
 
 
@@ -140,7 +123,7 @@ def better_half(cells, family, pairs, halves, role=""):
 def differences(cells, family, pairs, setting, than, *, role="", measure="sampled"):
     """One for each base pair that has both: the mean over its models and the seeds of both. Sampled
     reward late, other measures at the end; out of distribution where the accuracy has room."""
-    found = []
+    found, when = [], "late" if measure == "sampled" else "end"
     for models in pairs:
         of_pair = []
         for model in of_role(models, role):
@@ -149,10 +132,13 @@ def differences(cells, family, pairs, setting, than, *, role="", measure="sample
             if not both:
                 of_pair = None
                 break
-            level = sum(read(other[seed], measure) for seed in both) / len(both)
+            level = sum(value(other[seed], measure, when) for seed in both) / len(both)
             if measure == "out-of-distribution" and not 0.1 <= level <= 0.8:
                 continue
-            changes = [read(what[seed], measure) - read(other[seed], measure) for seed in both]
+            changes = [
+                value(what[seed], measure, when) - value(other[seed], measure, when)
+                for seed in both
+            ]
             of_pair.append(sum(changes) / len(changes))
         if of_pair:
             found.append(sum(of_pair) / len(of_pair))

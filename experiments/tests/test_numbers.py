@@ -26,21 +26,6 @@ SETTINGS = tomllib.loads((EXPERIMENTS / "settings.toml").read_text())
 ALONE = {name for name, its in SETTINGS.items() if its.get("alone")}
 
 
-def value(node, measure, when):
-    rounds, sampled = len(node["sampled"]), node["sampled"]
-    if measure == "sampled":
-        part = {"early": sampled[: rounds // 2], "late": sampled[rounds // 2 :],
-                "end": sampled[-max(3, -(-rounds // 10)) :]}[when]  # fmt: skip
-        return sum(part) / len(part)
-    if measure != "greedy":
-        return node["pass_at_8" if measure == "pass@8" else "out_of_distribution"]
-    if when == "end":
-        return node["greedy"][-1]
-    early = [g for at, g in zip(node["eval_rounds"], node["greedy"], strict=True)
-             if 0 < at <= rounds / 2]  # fmt: skip
-    return sum(early) / len(early)
-
-
 def node_of(scale, pair, model, setting, seed):
     family, _, name = pair.partition(".")
     table = SCALES[scale]["family"][family]
@@ -59,7 +44,7 @@ def node_of(scale, pair, model, setting, seed):
 def by_seed(scale, pair, model, setting, measure, when):
     seeds = range(SCALES[scale].get("seeds", 5))
     nodes = {seed: node_of(scale, pair, model, setting, seed) for seed in seeds}
-    return {seed: value(node, measure, when) for seed, node in nodes.items() if node}
+    return {seed: oracle.value(node, measure, when) for seed, node in nodes.items() if node}
 
 
 def differences(scale, pair, setting, than, measure, when, who="each"):

@@ -60,17 +60,12 @@ def test_what_has_no_ratio_is_refused(pair):
         ratio_of([(1, 1), pair])
 
 
-def test_the_end_is_the_last_evaluation():
-    assert value_of(node((0.1, 0.9, 0.4), rounds=20), "greedy", "end") == 0.4
-
-
 def test_early_leaves_out_the_start_and_the_second_half():
     # At rounds 0, 5, 10, 15, 20: those at 5 and 10 count.
     assert value_of(node((0.9, 0.2, 0.4, 0.9, 0.9)), "greedy", "early") == pytest.approx(0.3)
     # Of 10 rounds, at 0, 2, 4, 6, 8, 10: those at 2 and 4, for half is 5.
     found = node((0.9, 0.2, 0.4, 0.9, 0.9, 0.9), rounds=10)
     assert value_of(found, "greedy", "early") == pytest.approx(0.3)
-    assert value_of(found, "greedy", "early") == pytest.approx(oracle.early_greedy(found))
 
 
 def test_a_run_that_was_not_evaluated_early_says_so_to_who_asks():
@@ -94,11 +89,6 @@ def test_sampled_early_is_the_first_half(rounds, first):
     rewards = [0.25] * first + [1.0] * (rounds - first)
     found = node((0.1, 0.3, 0.5), rounds=rounds, sampled=rewards)
     assert value_of(found, "sampled", "early") == 0.25
-
-
-def test_out_of_distribution_is_only_measured_at_the_end():
-    assert value_of(node(out=0.7), "out-of-distribution", "end") == 0.7
-    assert ("out-of-distribution", "early") not in values_of(node())
 
 
 def test_an_interval_at_another_level_is_wider_or_narrower_on_both_sides():

@@ -106,6 +106,7 @@ def test_from_python_too(chat, recipe, tmp_path, way):
 
 def test_consent_is_for_one_variable_one_host_and_one_value(recipe, tmp_path, monkeypatch):
     config, pair = recipe("https://api.example/v1"), "CLOUD_SECRET=api.example"
+    consent(config, tmp_path, names=["here"])  # only what this process sends is asked about
     for wrong in ("CLOUD_SECRET", "OTHER=api.example", "CLOUD_SECRET=api.example:443", pair + "/"):
         with pytest.raises(ConfigError, match=r"--allow-key CLOUD_SECRET=api\.example"):
             consent(config, tmp_path, wrong)
@@ -122,10 +123,6 @@ def test_consent_is_for_one_variable_one_host_and_one_value(recipe, tmp_path, mo
     monkeypatch.delenv("CLOUD_SECRET")
     consent(config, tmp_path / "third")  # nothing is sent; the engine says that it is not set
     assert not (tmp_path / "third").exists()
-
-
-def test_only_the_nodes_of_this_process_are_asked_about(recipe, tmp_path):
-    consent(recipe("https://api.example/v1"), tmp_path, names=["here"])
 
 
 @pytest.mark.parametrize("url", ["http://api.example/v1", "http://192.168.0.7:8000/v1"])

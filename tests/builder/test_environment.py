@@ -87,16 +87,12 @@ def test_a_run_s_folder_remembers_the_grade_until_the_file_changes(config, playe
     (desk / "ticks.py").write_text(GAME + "\n")
     graded(config, desk)
     assert len(played) == 4
-
-
-def test_what_was_kept_is_in_the_way_of_no_other_start(config, played, tmp_path):
-    place = tmp_path / "run"
-    (place / "one").mkdir(parents=True)
-    keep_grade(graded(config, None)[0], place / "one")
-    assert not is_taken(place)
-    keep_grade(graded(config, None)[0], place)
-    (place / "recipe.json").write_text(json.dumps({"node": {"one": {}}}))
-    assert has_no_round(place)
+    (place := desk / "run" / "one").mkdir(parents=True)
+    keep_grade(task, place)
+    assert not is_taken(place.parent)  # it is in the way of no other start
+    keep_grade(task, place.parent)
+    (place.parent / "recipe.json").write_text(json.dumps({"node": {"one": {}}}))
+    assert has_no_round(place.parent)
 
 
 def test_an_environment_of_the_package_is_not_played_before(played):

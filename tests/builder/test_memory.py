@@ -84,7 +84,7 @@ def learning(policy, run, author="a"):
     node = run.node["a"]
     optimizer = make_optimizer(policy, node.optimizer, node.learning_rate, node.weight_decay)
     learner = Learner(
-        "a", policy, optimizer, run.objective, 1.0, 1.0,
+        "a", policy, run.objective, optimizer, 1.0, 1.0,
         node.micro_batch_tokens,
     )  # fmt: skip
     tokens, logp = np.arange(NEW, dtype=np.int32), np.full(NEW, -1, np.float32)

@@ -47,9 +47,8 @@ def hub(monkeypatch):
 
 
 @pytest.fixture
-def checkpoint(desk, monkeypatch):
+def checkpoint(desk):
     """A checkpoint with its card, as a run leaves it."""
-    monkeypatch.setattr("transformers.utils.logging._tqdm_active", False)  # as the command line
     shutil.copytree(SMALL, desk / "checkpoint")
     node = {"model": "Qwen/Qwen2.5-1.5B"}
     tree = {"name": "digits", "rounds": 2, "task": {"name": "digits"}, "node": {"small": node}}

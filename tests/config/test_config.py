@@ -33,7 +33,7 @@ from potluck.objective.methods import METHODS, ObjectiveConfig, method_of
 from potluck.rollout.options import HFOptions, VllmOptions
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
 from potluck.tasks.benchmarks import Gsm8kOptions, Math500Options
-from potluck.tasks.environments.numbered import GameOptions
+from potluck.tasks.environments.task import GameOptions
 from potluck.tasks.games.calculator import CalculatorOptions
 from potluck.tasks.games.maze import MazeOptions
 from potluck.tasks.gym import ReasoningGymOptions

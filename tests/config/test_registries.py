@@ -6,12 +6,9 @@ from typing import get_args
 import pytest
 
 import potluck
-import tiny
 from potluck.config.run import AnyEngine
 from potluck.model.loading import locate
 from potluck.rollout.options import EngineOptions, HFOptions, TextOptions, VllmOptions
-from potluck.rollout.settings import EngineSettings
-from potluck.tasks import TaskOptions
 from potluck.tasks.named import TASKS
 
 ENGINES = {str(options.__struct_config__.tag): options for options in get_args(AnyEngine)}
@@ -31,26 +28,14 @@ def test_every_engine_does_what_an_engine_must(name):
         assert getattr(ENGINES[name], verb) is not getattr(base, verb)
 
 
-def test_only_authors_without_weights_have_none():
+def test_engines_tell_whether_they_have_weights_their_memory_and_tolerance():
     assert {name for name in ENGINES if not ENGINES[name].has_weights} == {"openai", "file"}
-    assert ENGINES["file"](path="x").bytes_needed(None) == 0
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_every_task_is_made_by_its_options(name):
-    assert TASKS[name].make is not TaskOptions.make
-
-
-def test_a_tolerance_is_that_of_the_engine():
+    for elsewhere in (VLLM, ENGINES["file"](path="x")):
+        assert elsewhere.bytes_needed(None) == 0
+    assert (HFOptions().note, VLLM.note) == ("", "writes through http://x: not asked yet")
     assert VLLM.log_probability_tolerance("float32") == 0.5
     tolerance = HFOptions().log_probability_tolerance
     assert tolerance("float32") < tolerance("bfloat16")
-
-
-def test_a_server_takes_no_memory_of_the_nodes_device_and_is_named_as_not_asked():
-    assert VLLM.bytes_needed(None) == 0
-    assert VLLM.note == "writes through http://x: not asked yet"
-    assert HFOptions().note == ""
 
 
 def test_the_hub_is_named_by_a_task_that_reads_it():
@@ -64,11 +49,6 @@ def test_the_hub_is_named_by_a_task_that_reads_it():
     assert {name for name, hub in with_path.items() if hub} == {"hub"}
     assert TASKS["gsm8k"]().hub_name == "openai/gsm8k"
     assert TASKS["math500"]().hub_name == "HuggingFaceH4/MATH-500"
-
-
-def test_the_settings_of_a_node_reach_its_engine(tmp_path):
-    settings = EngineSettings(6, 32, rows=3, node="north", folder=tmp_path)
-    assert HFOptions().build(tiny.policy(), settings).settings == settings
 
 
 @pytest.mark.parametrize("path", [*RECIPES, potluck.STARTING_RECIPE], ids=lambda path: path.name)

@@ -267,8 +267,9 @@ def test_lines_of_strangers_and_forgers_are_counted_and_reach_nothing_else(place
     until(lambda: peer(south, "north").line == true, "the true line came")
     rogue, other = place.sessions.pop(), Key.new()
     later = line(run=place.run, time_s=time.time() + 60)
+    recorded = encode_status(later, place.key("north"), session=b"of an old start.")
     hostile = {
-        "north": [b"garbage", encode_status(later, other, session=SESSION)],
+        "north": [b"garbage", encode_status(later, other, session=SESSION), recorded],
         "eve": [encode_status(line(run=place.run, node="eve"), other, session=SESSION)],
         "<b>": [SAID],
     }

@@ -149,7 +149,6 @@ def live(plan: Plan, say: Say, stopping: Callable[[], bool]) -> None:
                 step(plan, exchange, round, say)
                 done = round + 1
                 _keep_done(plan, done)
-            say("done")
             while not stopping():
                 time.sleep(0.05)
         finally:
@@ -201,11 +200,8 @@ def account(plan: Plan, round: int, arrived: Round) -> dict[str, object]:
         "late": {then: sorted(batches) for then, batches in late.items()},
         "wrong": wrong,
         "missing": arrived.missing,
-        "sent_bytes": arrived.traffic.sent_bytes,
-        "received_bytes": arrived.traffic.received_bytes,
         "refused": dict(arrived.traffic.refused),
         "quarantined": arrived.traffic.quarantined,
-        "rss_mb": rss_mb(),
     }
 
 
@@ -214,11 +210,6 @@ def authors_of(completions: tuple[Completion, ...]) -> dict[str, list[Completion
     for completion in completions:
         by_author[completion.author].append(completion)
     return dict(by_author)
-
-
-def rss_mb() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096 / 2**20
 
 
 def _done(plan: Plan) -> int:

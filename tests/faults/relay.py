@@ -8,7 +8,6 @@
     bandwidth   bytes a second, in each direction
     cut         a partition: nothing passes, nothing is closed, nothing is refused. What was sent
                 meanwhile passes after ``heal``, as TCP would send it again
-    reset       connections are closed, and new ones are closed at once, until ``heal``
 
 All relays of a ``Network`` share one thread. Standard library only.
 """
@@ -96,20 +95,15 @@ class Relay:
         """May be replaced at any time."""
         self._open = asyncio.Event()
         self._open.set()
-        self._refuses = False
         self._writers: set[asyncio.StreamWriter] = set()
         self._free_at = {"there": 0.0, "back": 0.0}
         """Of each direction, when the line has carried all that was put on it."""
-        self.passed_bytes = {"there": 0, "back": 0}
 
     def cut(self) -> None:
-        self._network.call(self._set(open=False, refuses=False))
-
-    def reset(self) -> None:
-        self._network.call(self._set(open=True, refuses=True))
+        self._network.call(self._set(open=False))
 
     def heal(self) -> None:
-        self._network.call(self._set(open=True, refuses=False))
+        self._network.call(self._set(open=True))
 
     async def listen(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -117,22 +111,18 @@ class Relay:
 
     async def shut(self) -> None:
         self._server.close()
-        await self._set(open=True, refuses=True)
+        self._open.set()
+        for writer in self._writers:
+            writer.transport.abort()
 
-    async def _set(self, *, open: bool, refuses: bool) -> None:
-        self._refuses = refuses
+    async def _set(self, *, open: bool) -> None:
         (self._open.set if open else self._open.clear)()
-        if refuses:
-            for writer in self._writers:
-                writer.transport.abort()
 
     async def _serve(self, near: asyncio.StreamReader, to_near: asyncio.StreamWriter) -> None:
         self._keep(to_near)
         to_far = None
         try:
             await self._open.wait()
-            if self._refuses:
-                return
             far, to_far = await asyncio.open_connection("127.0.0.1", self._target)
             self._keep(to_far)
             await asyncio.gather(
@@ -153,7 +143,7 @@ class Relay:
     ) -> None:
         """Bytes from one to the other until the end, which is carried too."""
         held: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(HELD_BYTES // CHUNK_BYTES)
-        leaving = asyncio.create_task(self._deliver(way, held, writer))
+        leaving = asyncio.create_task(self._deliver(held, writer))
         try:
             chunk = b"-"
             while chunk and not leaving.done():
@@ -165,7 +155,7 @@ class Relay:
             leaving.cancel()
 
     async def _deliver(
-        self, way: str, held: "asyncio.Queue[tuple[float, bytes]]", writer: asyncio.StreamWriter
+        self, held: "asyncio.Queue[tuple[float, bytes]]", writer: asyncio.StreamWriter
     ) -> None:
         while True:
             due, chunk = await held.get()
@@ -176,8 +166,6 @@ class Relay:
                 with contextlib.suppress(OSError):
                     writer.write_eof()
                 return
-            # Counted first: whoever has the bytes may look at once.
-            self.passed_bytes[way] += len(chunk)
             writer.write(chunk)
             await writer.drain()
 

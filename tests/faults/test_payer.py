@@ -20,7 +20,7 @@ from forked import fork_context
 from potluck.rollout.texts.openai import TOKENS_AROUND
 from stand_in_chat import StandInChat, stand_in_chat
 
-KILLS = 200 if os.environ.get("POTLUCK_SOAK") else 6
+KILLS = 200 if os.environ.get("POTLUCK_SOAK") else 3
 LONGEST_PAUSE_S = 0.01
 
 

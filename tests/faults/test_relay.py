@@ -71,12 +71,10 @@ def test_every_byte_comes_once_and_in_order(network, echo, weather):
     ids=["delay", "loss", "bandwidth"],
 )
 def test_bad_weather_takes_its_time_in_each_direction(network, echo, weather, count, least_s):
-    relay = network.relay(echo, weather)
-    with dial(relay) as line:
+    with dial(network.relay(echo, weather)) as line:
         start = time.perf_counter()
         assert len(there_and_back(line, bytes(count))) == count
         assert time.perf_counter() - start >= least_s
-    assert relay.passed_bytes == {"there": count, "back": count}
 
 
 def test_a_cut_line_is_silent_to_old_and_new_callers_and_loses_nothing_when_it_heals(network, echo):
@@ -94,23 +92,3 @@ def test_a_cut_line_is_silent_to_old_and_new_callers_and_loses_nothing_when_it_h
             for line in (old, new):
                 line.settimeout(ENOUGH_S)
                 assert line.recv(6) == b"during"
-
-
-def test_a_reset_ends_connections_and_refuses_new_ones_until_it_heals(network, echo):
-    relay = network.relay(echo)
-    with dial(relay) as line:
-        there_and_back(line, b"x")
-        relay.reset()
-        assert ended(line)
-        with dial(relay) as another:
-            assert ended(another)
-    relay.heal()
-    with dial(relay) as line:
-        assert there_and_back(line, b"x") == b"x"
-
-
-def ended(line):
-    try:
-        return line.recv(1) == b""
-    except ConnectionError:
-        return True

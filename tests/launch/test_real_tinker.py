@@ -273,7 +273,7 @@ def local_twin(model, archive, folder):
     parameters = [each for each in network.parameters() if each.requires_grad]
     adam = torch.optim.Adam(parameters, lr=RATE, eps=EPS)
     policy = LanguageModel(network, load_tokenizer(model))
-    return Learner("me", policy, adam, LWS, 1.0, float("inf"), 4096)
+    return Learner("me", policy, LWS, adam, 1.0, float("inf"), 4096)
 
 
 def session_on(server, folder, saved=""):
@@ -291,8 +291,8 @@ def test_three_steps_are_those_of_the_local_learner(llama, tmp_path):
     remote = RemoteLearner(
         "me",
         reader,
-        session,
         LWS,
+        session,
         rate,
         {"beta1": 0.9, "beta2": 0.999, "eps": EPS / 32},
         rows=32,

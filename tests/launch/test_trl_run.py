@@ -12,10 +12,8 @@ import tiny
 from displays import Listener
 from launch.runs import lines
 from potluck.builder.nodes import make_learner
-from potluck.builder.objective import load_loss
-from potluck.builder.plan import check, plan_cost
+from potluck.builder.plan import plan_cost
 from potluck.config import (
-    ConfigError,
     LogConfig,
     NodeConfig,
     SamplingConfig,
@@ -25,42 +23,7 @@ from potluck.launch.in_process import run
 from potluck.model.lora import adapter_off
 from potluck.node.storage.card import model_card
 from potluck.objective.methods import ObjectiveConfig
-from potluck.tasks import TaskError
 from potluck.tasks.table import HubOptions
-from potluck.types import RunFolderError
-
-OWN_LOSS = """\
-import torch
-from potluck.objective.losses import mean_of, no_is_loss
-
-
-def mine(logp_BT, logp_start_BT, logp_gen_BT, advantage_B, mask_BT, options):
-    return no_is_loss(logp_BT, logp_start_BT, logp_gen_BT, advantage_B, mask_BT, options)
-
-
-def successes(logp_BT, logp_start_BT, logp_gen_BT, advantage_B, mask_BT, options):
-    parts_BT = torch.where(mask_BT, -logp_BT * advantage_B.clamp(min=0).unsqueeze(1), 0.0)
-    return mean_of(parts_BT, mask_BT, options.loss_type)
-
-
-def breaks(*given):
-    return given[0].no_such_thing
-
-
-def two_numbers(*given):
-    return given[0].sum(dim=1)
-
-
-def constant(*given):
-    return given[1].sum()
-
-
-def endless(*given):
-    return given[0].sum() * float("inf")
-
-
-zahl = 3
-"""
 
 
 @pytest.fixture(scope="module")
@@ -171,93 +134,15 @@ def test_without_beta_no_reference_is_loaded(recipe, tmp_path):
     assert make_learner(recipe(), "a", tmp_path, 0).reference is None
 
 
-# A loss of one's own.
-
-
-@pytest.fixture
-def own(tmp_path, monkeypatch):
+def test_the_loss_of_the_page_runs_as_it_stands(recipe, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("losses.py").write_text(OWN_LOSS)
-    return tmp_path
-
-
-def test_a_copy_of_a_built_in_loss_has_its_bits_and_another_one_not(recipe, own):
-    losses = "", "losses.py:mine", "losses.py:successes"
-    found = []
-    for at, loss in enumerate(losses):
-        config = recipe("rounds=2", "objective.method=f-nois", f"objective.loss='{loss}'")
-        run(config, own / f"{at}", trust_code=True)
-        found.append(weights(own / f"{at}", round=2))
-    built_in, mine, successes = found
-    assert same(mine, built_in)
-    assert not same(successes, built_in)
-
-
-def test_a_loss_is_not_imported_unless_it_is_trusted(recipe, own):
-    Path("losses.py").write_text("open('imported', 'w')\n")
-    config = recipe("objective.loss=losses.py:mine")
-    with pytest.raises(ConfigError, match=r"runs code, \[objective\] loss 'losses.py:mine'; read"):
-        run(config, own / "run")
-    assert not (own / "run").exists()
-    check(config)
-    assert not Path("imported").exists()
-
-
-@pytest.mark.parametrize(
-    "name, error, message",
-    [
-        ("breaks", ConfigError, r"raised AttributeError: .* \(losses.py, line 15\)$"),
-        ("two_numbers", ConfigError, r"returned a Tensor of shape \[2\]; expected a tensor of one"),
-        ("constant", ConfigError, "through which gradient flows"),
-        ("endless", ConfigError, "is -inf for two ordinary rows"),
-        ("zahl", TaskError, r"^\[objective\] loss 'losses.py:zahl': 'zahl' is no function"),
-        ("absent", TaskError, "'absent' is not there"),
-    ],
-)
-def test_a_loss_that_is_none_is_told_before_a_model_is_loaded(recipe, own, name, error, message):
-    config = recipe(f"objective.loss=losses.py:{name}")
-    for tried in (
-        lambda: load_loss(config, trust_code=True),
-        lambda: run(config, own / "run", trust_code=True),
-        lambda: plan_cost(config, trust_code=True),
-    ):
-        with pytest.raises(error, match=message) as raised:
-            tried()
-        assert "losses.py" in str(raised.value)
-    assert not (own / "run" / "a").exists()
-
-
-def test_a_resumed_run_wants_the_loss_that_it_had(recipe, own):
-    config = recipe("objective.loss=losses.py:mine", "rounds=2")
-    run(config, own / "run", trust_code=True)
-    more = recipe("objective.loss=losses.py:mine", "rounds=3")
-    Path("losses.py").write_text(OWN_LOSS + "\n# changed\n")
-    with pytest.raises(RunFolderError, match=r"loss of digest .*: its file has changed; put"):
-        run(more, own / "run", resume=True, trust_code=True)
-    Path("losses.py").write_text(OWN_LOSS)
-    assert run(more, own / "run", resume=True, trust_code=True).rounds == 3
-
-
-@pytest.mark.parametrize("name", ["mine", "task", "a b:c", ".py:f"])
-def test_a_loss_without_a_place_is_refused(recipe, name):
-    with pytest.raises(ConfigError, match=r"\[objective\] loss is .*; expected 'FILE.py:NAME'"):
-        recipe(f"objective.loss='{name}'")
-
-
-def test_authors_send_log_probabilities_to_a_loss_that_may_read_them(recipe):
-    method = ("objective.method=lws",)
-    assert not recipe(*method).sends_logp
-    assert recipe(*method, "objective.loss=losses.py:mine").sends_logp
-
-
-def test_the_loss_of_the_page_runs_as_it_stands(recipe, own):
     page = (Path(__file__).parents[2] / "docs" / "trl.md").read_text()
     (text,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     Path("losses.py").write_text(text)
     config = recipe("objective.loss=losses.py:clipped_high", "objective.clip_epsilon_high=0.01",
                     "objective.updates_per_round=3", "node.a.learning_rate=1e-2")  # fmt: skip
-    run(config, own / "run", trust_code=True)
-    assert all(line["updates"] == 3 for line in lines(own / "run", "a"))
+    run(config, tmp_path / "run", trust_code=True)
+    assert all(line["updates"] == 3 for line in lines(tmp_path / "run", "a"))
 
 
 def test_every_key_of_the_page_is_one_of_a_recipe():

@@ -111,11 +111,6 @@ def test_the_method_goes_by_its_name(method):
     assert ("arXiv:2605.22537" in text) == (method != "lws")  # LWS is not the paper's
 
 
-def test_emphasis_on_its_own_successes_is_told():
-    text = card("objective.method=nois", "objective.own_success_weight=2")
-    assert ["method", "`nois`, own successes x 2"] in rows(text)
-
-
 def test_the_card_tells_whose_rewards_it_learned_from():
     assert ["rewards", "the task's own grading"] in rows(card())
     hashed = card("task.reward=hash")
@@ -188,6 +183,7 @@ CHANGES = [
     ("objective={method='lws', likelihood_exponent=3}", "`lws`, c = 3"),
     ("objective={method='lws', weight='likelihood'}", "`lws`, c = 1, likelihood, tests habits |"),
     ("objective={method='lws', habit_test=false}", "`lws`, c = 1, typicality |"),
+    ("objective={method='nois', own_success_weight=2}", "`nois`, own successes x 2 |"),
     (
         "objective={method='lws', weight='own/mine.py:mine'}",
         "`lws`, tests habits, own weight `mine.py:mine` |",

@@ -553,7 +553,7 @@ def test_memory_is_given_back_when_no_gradient_holds_it_any_more(monkeypatch, up
             super().step(gradient)
 
     learner = learner_of(policy, tiny.f_tis(updates_per_round=updates))
-    learner = Weak(*(getattr(learner, each.name) for each in fields(Learner)))
+    learner = Weak(**{each.name: getattr(learner, each.name) for each in fields(Learner)})
     seen = []
     monkeypatch.setattr(policy, "empty_cache", lambda: seen.append([r() for r in alive]))
     learner.learn(batch_of(policy, ragged_groups()), silent)

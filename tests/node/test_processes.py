@@ -3,7 +3,6 @@
 All that they do is in ``tests/process_group_session.py``, which is started once for this file.
 """
 
-import json
 import os
 import shutil
 import subprocess
@@ -19,8 +18,8 @@ from transformers import AutoModelForCausalLM
 
 import process_group_session
 import tiny
-from displays import Listener
 from forked import fork_context
+from launch.runs import Hears, lines
 from potluck import node
 from potluck.builder.checks import require_processes
 from potluck.config import ConfigError, from_tree
@@ -187,10 +186,6 @@ def test_a_replica_is_the_whole_network_and_orders_come_back_in_order(both):
     assert both[0]["write"]["sampled"] == both[1]["write"]["sampled"]
 
 
-def lines(folder, node, name):
-    return [json.loads(line) for line in (folder / node / f"{name}.jsonl").read_text().splitlines()]
-
-
 def weights_of(folder, node, round):
     """As anybody loads them; of the adapter as peft's file has them."""
     place = checkpoint.checkpoint_folder(folder / node, round)
@@ -215,14 +210,6 @@ def test_a_whole_run_of_two_processes_has_one_record_and_checkpoints_as_any_othe
         one, two = (weights_of(folder / "two", name, round) for round in (1, 2))
         assert one.keys() == weights_of(folder / "one", name, 1).keys()
         assert any(not torch.equal(one[key], two[key]) for key in one)
-
-
-class Hears(Listener):
-    def __init__(self):
-        self.said = []
-
-    def say(self, text):
-        self.said.append(text)
 
 
 @pytest.mark.parametrize("began", ["two", "one"])

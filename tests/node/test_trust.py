@@ -51,7 +51,7 @@ def claiming(row, claims):
 
 def learner_of(policy, objective, *, lr=0.0, budget=10_000):
     optimizer = torch.optim.SGD(policy.network.parameters(), lr=lr)
-    return Learner(OWN, policy, optimizer, objective, 1.0, 1e9, budget)
+    return Learner(OWN, policy, objective, optimizer, 1.0, 1e9, budget)
 
 
 def gradient_of(objective, groups, trusts=lambda author: author == OWN, *, budget=10_000):

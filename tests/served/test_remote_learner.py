@@ -56,7 +56,7 @@ def batches():
 def local(objective):
     policy = tiny.policy()
     optimizer = torch.optim.Adam(policy.network.parameters(), lr=RATE, eps=1e-12)
-    return Learner("me", policy, optimizer, objective, 1.0, float("inf"), 4096, longest=7)
+    return Learner("me", policy, objective, optimizer, 1.0, float("inf"), 4096, longest=7)
 
 
 def remote(server, objective, tmp_path, monkeypatch, **options):
@@ -67,7 +67,7 @@ def remote(server, objective, tmp_path, monkeypatch, **options):
     rate = LearningRate(RATE, "constant", 0.0, 10)
     adam = {"beta1": 0.9, "beta2": 0.999, "grad_clip_norm": 1.0}
     policy = tiny.policy(1)  # its tokenizer alone is used
-    return RemoteLearner("me", policy, made, objective, rate, adam, rows=ROWS, longest=7)
+    return RemoteLearner("me", policy, objective, made, rate, adam, rows=ROWS, longest=7)
 
 
 @pytest.mark.parametrize("name, reduces", [
@@ -143,7 +143,7 @@ def test_each_round_sends_as_many_rows(rows, batches, tmp_path, monkeypatch):
 def test_a_weight_that_reads_entropies_sends_no_nan(batches, tmp_path, monkeypatch):
     objective, server = ObjectiveConfig(**OBJECTIVES["lws"]), FakeTinker()
     theirs = remote(server, objective, tmp_path, monkeypatch)
-    theirs = replace(theirs, weight=WEIGHTS["typicality"])
+    theirs = replace(theirs, own_weight=WEIGHTS["typicality"])
     with pytest.raises(NonFiniteError, match="read entropies"):
         theirs.learn(batches[0], silent)
     assert server.calls.count("forward_backward") == 1, "that of the probe"

@@ -2,14 +2,10 @@
 
 import json
 import sys
-from contextlib import suppress
 from hashlib import sha256
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nouns import completion
 from potluck.builder.task import make_task, require_problems
@@ -18,11 +14,7 @@ from potluck.tasks import TaskError, benchmarks
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.base import WithOutOfDistribution
 from potluck.tasks.benchmarks import Gsm8kOptions, Math500Options
-from potluck.tasks.grading import answer_in
 from potluck.tasks.rewards import HashReward
-from potluck.tasks.sources import LONGEST_ROW_BYTES
-from potluck.tasks.table import right_by
-from potluck.types import Problem
 from stand_in_datasets import stand_in
 from tasks.graded import graded, tagged
 
@@ -33,18 +25,6 @@ ROWS = [
     {"problem": "Simplify $\\sqrt{8}$.", "answer": r" 2\sqrt{2} "},
     {"problem": "How many dollars are two dollars?", "answer": "2"},
 ]
-BAD_LINES = {
-    "What is 9 + 9?": r"is 'What is 9 \+ 9\?', which is not JSON",
-    GOOD[:-5]: "which is not JSON", "[" * 20_000: "which is not JSON",
-    "9" * 5_000: "which is not JSON", "null": "is None; expected an object",
-    '{"answer": "#### 18"}': "has no column '{question}'",
-    '{"{question}": "9 + 9?"}': "has no column 'answer'",
-    '{"{question}": 9, "answer": "1"}': "has 9 as '{question}'",
-    '{"{question}": " ", "answer": "1"}': "has an empty '{question}'",
-    '{"{question}": "9\\u001b[2J", "answer": "1"}': r"has '\\x1b' at 1 of",
-    '{"{question}": "9\\ud800", "answer": "1"}': r"has '\\ud800' at 1 of",
-    '"' + "x" * LONGEST_ROW_BYTES + '"': "more than 1048576 bytes",
-}  # fmt: skip
 BAD_GOLDS = {
     "gsm8k": {
         "It is 18": "ends in 'It is 18'; expected '#### 18'", "####": "an empty 'answer'",
@@ -55,11 +35,6 @@ BAD_GOLDS = {
         " ": "empty 'answer'; expected what is", "\x1b[2J": "of its 'answer'; expected print",
     },
 }  # fmt: skip
-
-
-def is_right(problem, text):
-    """Whether GSM8K's own grading takes the text."""
-    return right_by("number", [problem], [answer_in(text)]) == [True]
 
 
 @pytest.fixture(scope="module")
@@ -97,13 +72,14 @@ def refused(name, path, message):
 
 
 def test_a_line_that_is_no_problem_is_named_with_its_file(files, write):
+    """What is no line of any table: test_table.py."""
     name, path = files
     question = {"gsm8k": "question", "math500": "problem"}[name]
-    good = GOOD.replace("question", question)
-    golds = {json.dumps({question: "9?", "answer": a}): m for a, m in BAD_GOLDS[name].items()}
-    for line, message in (BAD_LINES | golds).items():
-        write(good, line.replace("{question}", question))
-        refused(name, path, f"/test.jsonl, line 2 .*{message.replace('{question}', question)}")
+    bad = [({question: "9?", "answer": gold}, said) for gold, said in BAD_GOLDS[name].items()]
+    bad.append(({"answer": "#### 18"}, f"has no column '{question}'"))
+    for line, message in bad:
+        write(GOOD.replace("question", question), line)
+        refused(name, path, f"/test.jsonl, line 2 .*{message}")
 
 
 def test_a_folder_or_file_that_is_not_there_or_holds_nothing_is_named(files, tmp_path):
@@ -113,42 +89,11 @@ def test_a_folder_or_file_that_is_not_there_or_holds_nothing_is_named(files, tmp
     refused(name, f"{path}/nowhere", nowhere)
     for file in tmp_path.iterdir():
         kept = file.read_bytes()
-        for content, message in (
-            (b"\n\n", f"{file.name} holds no problem; expected one"),
-            (b'{"question": "caf\xe9"}\n', "line 1 has byte 0xe9 at 17, which is not UTF-8"),
-        ):
-            file.write_bytes(content)
-            refused(name, path, message)
+        file.write_bytes(b"\n\n")
+        refused(name, path, f"{file.name} holds no problem; expected one")
         file.unlink()
         refused(name, path, f"cannot read .*/{file.name} .*{expected[name]}.* in task.path")
         file.write_bytes(kept)
-
-
-def test_blank_lines_and_line_ends_of_windows_change_nothing(files, tmp_path):
-    name, path = files
-    before = OPTIONS[name](path=path).make().digest
-    for file in tmp_path.iterdir():
-        file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n\r\n"))
-    assert OPTIONS[name](path=path).make().digest == before
-
-
-@given(
-    st.binary()
-    | st.lists(st.sampled_from([GOOD, "\n", '"', "{", "####", "\\ud800"])).map(
-        lambda parts: "".join(parts).encode()
-    )
-)
-def test_any_bytes_load_or_are_a_task_error(tmp_path_factory, raw):
-    folder = tmp_path_factory.mktemp("bytes")
-    for name in ("train.jsonl", "test.jsonl"):
-        (folder / name).write_bytes(raw)
-    for options in (
-        Gsm8kOptions(path=str(folder), validation="test"),
-        Math500Options(path=str(folder)),
-    ):
-        with suppress(TaskError):
-            task = options.make()
-            assert task.ids("validation") or task.ids("out-of-distribution")
 
 
 def test_the_digest_changes_with_everything(files, tmp_path):
@@ -247,19 +192,9 @@ def test_every_gold_of_the_test_file_is_right_however_it_is_spelled_and_for_its_
     for how, spelling in RESPELLED.items():
         texts = [tagged(spelling.format(int(p.answer))) for p in problems]
         assert real.rewards(problems, finished, texts) == [1.0] * 1319, how
-    for this, following in pairwise([*problems, problems[0]]):
-        assert is_right(this, tagged(following.answer)) == (this.answer == following.answer)
-
-
-def test_every_gold_of_the_files_is_an_integer_without_commas(real, gsm8k_path):
-    for part, count in (("train", 7473), ("test", 1319)):
-        lines = Path(gsm8k_path, f"{part}.jsonl").read_text(encoding="utf-8").splitlines()
-        assert len(lines) == count
-        for i, line in enumerate(lines):
-            problem, row = real.problem(f"gsm8k/{part}/{i}"), json.loads(line)
-            assert problem.question == row["question"]
-            assert int(problem.answer) == int(row["answer"].split("#### ")[1].replace(",", ""))
-            assert "," not in problem.answer
+    following = [*problems[1:], problems[0]]
+    rewards = real.rewards(problems, finished, [tagged(p.answer) for p in following])
+    assert rewards == [a.answer == b.answer for a, b in zip(problems, following, strict=True)]
 
 
 def test_the_real_splits_and_digest_are_the_same_for_ever(real, gsm8k_path):
@@ -310,16 +245,6 @@ def test_the_gold_is_the_number_after_the_mark_without_its_commas(tmp_path):
     assert task.problem("gsm8k/train/0").answer == "1234080"
 
 
-def test_right_is_the_format_and_the_number_together():
-    problem = Problem("gsm8k/train/0", "9 + 9?", "1080")
-    for answer in ("1080", "1,080", " $1080.00 ", "1080."):
-        assert is_right(problem, tagged(answer))
-    for answer in ("1081", "-1080", "108e1", "2*540", "1080%", "1080, 1080", "1080 eggs", ""):
-        assert not is_right(problem, tagged(answer))
-    for text in ("1080", "<answer>1080</answer>", "#### 1080", tagged("1080") + "!"):
-        assert not is_right(problem, text)
-
-
 # MATH-500.
 
 
@@ -357,20 +282,6 @@ def test_an_unfinished_completion_earns_nothing_and_costs_no_algebra(write, monk
     monkeypatch.setattr("potluck.tasks.math.pool.shared_workers", None)
     texts = tagged(r"\sqrt{2} \cdot 2"), tagged(r"2\sqrt{2}")
     assert graded(task, *texts, id="math500/1", end="length") == [0, 0]
-
-
-def test_lists_of_unequal_length_are_refused(write):
-    task = Math500Options(path=write(*ROWS)).make()
-    problem = task.problem("math500/0")
-    assert task.rewards([], [], []) == []
-    for problems, completions, texts in ((2, 1, 1), (1, 2, 1), (1, 1, 2)):
-        with pytest.raises(ValueError, match="zip"):
-            task.rewards([problem] * problems, [completion()] * completions, [""] * texts)
-
-
-def test_without_math_verify_the_error_names_the_extra(write, monkeypatch):
-    monkeypatch.setattr("potluck.tasks.math.pool.find_spec", lambda name: None)
-    refused("math500", write(*ROWS), r"'math_verify'; pip install 'potluck\[math\]'")
 
 
 # In a recipe.

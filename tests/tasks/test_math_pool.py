@@ -8,14 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import potluck
 from potluck.tasks import TaskError
 from potluck.tasks.math import pool
 from potluck.tasks.math.pool import Ask, Workers, are_right, require_algebra
 
-LONG_S = 300
-"""Reached only where something is broken."""
-SOURCE = str(Path(potluck.__file__).parents[1])
 RIGHT = Ask("", r"\sqrt{8}", r"2\sqrt{2}")
 WRONG = Ask("", r"\sqrt{8}", r"3\sqrt{2}")
 SLOW = Ask("", r"(a+b+c+d+x+y)^{20}+\sqrt{a}", r"(a+b+c+y)^{20}+\sqrt{x}")

@@ -247,10 +247,10 @@ def notes_on_trust(config: RunConfig, folder: Path, here: Collection[str]) -> li
     trusts = trusts_of(config, folder, first, here)
     if not (others := [name for name in config.members if name != first and not trusts(name)]):
         return []
-    asked = config.objective.trust == "nobody"
-    why = "[objective] trust is 'nobody'" if asked else "no [swarm] roster has their keys"
+    why = "no [swarm] roster has their keys"
     way_out = "name a roster, or set [objective] trust = 'everybody' among friends (docs/trust.md)"
-    way_out = "docs/trust.md says what that is for" if asked else way_out
+    if config.objective.trust == "nobody":
+        why, way_out = "[objective] trust is 'nobody'", "docs/trust.md says what that is for"
     return [
         f"not trusted: {', '.join(others)}, as {why}. Only right and likely answers of theirs "
         f"teach, and no log-probability that they claim is read; {way_out}"

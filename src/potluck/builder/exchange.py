@@ -227,12 +227,11 @@ def swarm_roster(config: RunConfig, folder: Path) -> dict[str, bytes]:
     if not (config.swarm.roster or place.is_file()):
         return {}
     roster = keys.read_roster(place)
-    for name in config.members:
-        if name not in roster:
-            raise ConfigError(
-                f"[node.{name}] is a member, but {place} has no key for it; ask it for the line "
-                f"that `potluck keys {name}` prints, or set stranger = true"
-            )
+    if name := next((each for each in config.members if each not in roster), ""):
+        raise ConfigError(
+            f"[node.{name}] is a member, but {place} has no key for it; ask it for the line "
+            f"that `potluck keys {name}` prints, or set stranger = true"
+        )
     return roster
 
 

@@ -102,8 +102,7 @@ def memory_of(
         moments=MOMENTS[node.optimizer] * trained,
         writing=_writing(node, shape, own, problems, prompts.longest, longest),
         evaluating=_writing(node, shape, evaluated, evaluated, prompts.longest, at_end),
-        learning=apart
-        + _learning(node, shape, trained, rows=rows, new=new, longest=longest, gpu=gpu),
+        learning=apart + _learning(node, shape, trained, rows, new, longest, gpu=gpu),
     )
 
 
@@ -152,7 +151,7 @@ def _writing(
 
 
 def _learning(
-    node: NodeConfig, shape: Shape, trained: int, *, rows: int, new: int, longest: int, gpu: bool
+    node: NodeConfig, shape: Shape, trained: int, rows: int, new: int, longest: int, *, gpu: bool
 ) -> int:
     """Count the bytes of gradients and of the most that stands beside them at any moment."""
     each = BYTES[node.dtype]
@@ -193,9 +192,8 @@ def _layer(node: NodeConfig, shape: Shape, longest: int) -> tuple[int, int, int]
     kept = each * (2 * queries + 2 * keys) + 4 * shape.heads
     if node.lora:
         # Frozen layers need no inputs; the two norms keep theirs in float32.
-        inputs = (
-            sum(i + node.lora.r for _, i, _ in adapted_layers(node.lora, shape)) // shape.layers
-        )
+        inputs = sum(i + node.lora.r for _, i, _ in adapted_layers(node.lora, shape))
+        inputs //= shape.layers
         kept += 2 * 4 * hidden + each * (3 * wide + inputs)
     elif each == 2:
         # Norms keep their input, also scaled, in float32; q, k, v, gate and up a rounded one each.

@@ -129,7 +129,7 @@ def make_learner(
         longest=config.sampling.max_new_tokens,
         loss=load_loss(config, trust_code=trust_code),
         reference=reference,
-        weight=load_weight(config, trust_code=trust_code),
+        own_weight=load_weight(config, trust_code=trust_code),
     )
 
 
@@ -151,14 +151,14 @@ def make_remote(
     return RemoteLearner(
         name,
         reader,
-        session,
         config.objective,
+        session,
         LearningRate(*schedule),
         dict(zip(ADAM, (*node.adam_betas, node.gradient_clip_norm), strict=True)),
         rows=config.problems_per_round * config.group_size,
         longest=sampling.max_new_tokens,
         loss=load_loss(config, trust_code=trust_code),
-        weight=load_weight(config, trust_code=trust_code),
+        own_weight=load_weight(config, trust_code=trust_code),
     )
 
 

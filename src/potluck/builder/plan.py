@@ -85,14 +85,17 @@ def plan_cost(config: AnyRecipe, *, trust_code: bool = False, gpu: str = "") -> 
     absent = absences(config)
     if config.task.code and not trust_code:
         absent[OWN_TASK] = "the problems: what begins them is code, which runs with --trust-code"
-    known = {n for n, node in config.learners.items() if node.reads not in absent}
-    known |= config.trained_here.keys()
-    shapes = {n: planned_shape(config.node[n].reads, absent) for n in config.learners if n in known}
+    here = config.trained_here
+    shapes = {
+        n: planned_shape(node.reads, absent)
+        for n, node in config.learners.items()
+        if n in here or node.reads not in absent
+    }
     place = tuple(config.node), Path("runs") / config.name
     inspection = prepare(plain, *place, trust_code=trust_code, devices=not gpu, absent=absent)
     on_gpu = bool(gpu) or torch.cuda.is_available()
     prompts = inspection.prompts
-    memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in config.trained_here}
+    memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in here}
     tokens = {n: _tokens_of(config, n, shapes.get(n), prompts.mean) for n in config.learners}
     return CostPlan(inspection, shapes, memory, tokens, on_gpu)
 
@@ -100,11 +103,8 @@ def plan_cost(config: AnyRecipe, *, trust_code: bool = False, gpu: str = "") -> 
 def _tokens_of(config: RunConfig, name: str, shape: Shape | None, mean: float) -> Tokens:
     """Count tokens: a completion has at most what its limit and a mean prompt leave it."""
     sampling = config.sampling
-    room = (
-        min(sampling.max_total_tokens, (shape and shape.context) or sampling.max_total_tokens)
-        - mean
-    )
-    longest = min(sampling.max_new_tokens, room)
+    most = min(sampling.max_total_tokens, (shape and shape.context) or sampling.max_total_tokens)
+    longest = min(sampling.max_new_tokens, most - mean)
     own, every = own_completions(config, name), config.problems_per_round * config.group_size
     written = round(own * longest)
     bytes_each = (WIRE_BYTES if config.sends_logp else IDS_ONLY_BYTES)[config.swarm.codec]
@@ -141,10 +141,8 @@ def check(
 
 
 def _headline(config: RunConfig) -> str:
-    chosen = config.objective
-    pace = ""
-    if config.pace == "free":
-        pace = f", at its own pace: {config.taken:g} of others for each own one at most"
+    chosen, is_free = config.objective, config.pace == "free"
+    pace = f", at its own pace: {config.taken:g} of others for each own one at most" * is_free
     joint = config.plan == "horizontal" or len(config.node) == 1 or chosen.others == "all"
     return (
         f"{config.name}: {config.end} rounds of {config.problems_per_round} problems x "

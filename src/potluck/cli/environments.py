@@ -30,9 +30,9 @@ def check_command(
     """Play an environment several times over, to see whether it repeats; it ends with 1 if not."""
     from potluck.tasks.environments.check import MOST_ROWS, check
     from potluck.tasks.environments.kinds import Spec
-    from potluck.tasks.sources import own_rows
+    from potluck.tasks.sources import FILES, file_rows
 
-    read = islice(own_rows(str(rows), "train"), MOST_ROWS) if rows else [("", {})]
+    read = islice(file_rows(str(rows), FILES), MOST_ROWS) if rows else [("", {})]
     with stoppable("stopped; nothing was written"), err.status(f"playing {name} ..."):
         spec = Spec("environment" if environment else None, name)
         found = check(spec, LIMITS, [row for _, row in read], action or ())

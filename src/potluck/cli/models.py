@@ -94,8 +94,6 @@ def evaluate_command(
     prepare_process(0)
     with err.status("loading torch and transformers ..."):
         from potluck.evaluation.compare import evaluate_models, require_writable
-    if request.note:
-        complain(request.note)
     place = Path(file) if file not in ("", "-") else None
     if place:
         require_writable(place)
@@ -216,18 +214,15 @@ def replay_command(
     with out.status("loading torch and transformers ..."):
         from potluck.replay.run import replay
     lines: list[ReplayRow] = []
-    stopped = False
     try:
         _keep(plan, replay(plan, say=complain, trust_code=trust_code), lines)
     except KeyboardInterrupt:
-        stopped = True
+        kept = f"{len(lines)} lines are kept" if lines else "there was nothing to keep yet"
+        complain(f"stopped; {kept}; a replay begins anew each time")
+        raise typer.Exit(130) from None
     finally:
         if lines:
             _tell(plan, lines)
-    if stopped:
-        kept = f"{len(lines)} lines are kept" if lines else "there was nothing to keep yet"
-        complain(f"stopped; {kept}; a replay begins anew each time")
-        raise typer.Exit(130)
 
 
 def _keep(plan: ReplayPlan, measured: Iterator[ReplayRow], lines: list[ReplayRow]) -> None:

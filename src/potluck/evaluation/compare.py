@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 
 from potluck.builder.checks import without_long_prompts
 from potluck.builder.task import make_task
@@ -21,7 +20,7 @@ from potluck.evaluation.grade import ModelScores, ProblemScores
 from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings
 from potluck.files import derived_seed
 from potluck.model import LanguageModel, ModelError
-from potluck.model.loading import load_config, load_tokenizer
+from potluck.model.loading import load_config, load_tokenizer, unused_accelerator
 from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError
 from potluck.rollout.hf import HFEngine
 from potluck.rollout.settings import EngineSettings
@@ -29,9 +28,6 @@ from potluck.tasks import Split, Task, TaskError
 from potluck.tasks.base import environment_of
 from potluck.types import Problem
 from potluck.version import __version__
-
-# There is a display; a bar for each file that is loaded only tears it.
-transformers.logging.disable_progress_bar()
 
 OPTIONS = {"task.path": "--path", "[sampling] stop": "--set \"sampling.stop=['TOKEN']\""}
 """Command-line options for keys of a recipe that errors name."""
@@ -46,7 +42,10 @@ def evaluate_models(
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Return everything that is found, as data for JSON; ``say`` gets a line before an environment
-    is graded. Raise PotluckError where the request contradicts itself or something is missing."""
+    is graded, and where a GPU stays unused. Raise PotluckError where the request contradicts itself
+    or something is missing."""
+    if request.device == "auto" and (unused := unused_accelerator()):
+        say(f"--device auto takes the CPU, as torch cannot use what seems to be {unused}")
     settings = request.resolved()
     config = settings.config
     if config.threads:

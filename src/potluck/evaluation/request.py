@@ -52,14 +52,6 @@ class EvaluationRequest:
         if not (self.recipe or self.task or model.exists() or is_of_run):
             raise _no_task(f"; there is no run {self.model!r} here")
 
-    @property
-    def note(self) -> str:
-        """Sentence where it takes the CPU though one may expect a GPU; else empty."""
-        from potluck.model.loading import unused_accelerator
-
-        what = unused_accelerator() if self.device == "auto" else ""
-        return what and f"--device auto takes the CPU, as torch cannot use what seems to be {what}"
-
     def resolved(self) -> "Settings":
         """Fill in what it leaves to a recipe. Raise ConfigError where it contradicts itself, names
         no task, or a key that no run has; ModelError as ``newest`` does."""

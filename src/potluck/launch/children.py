@@ -12,7 +12,7 @@ from typing import Self
 
 from potluck.reports.events import Event, Told, decode_event
 
-Lines = Queue[tuple["Child", str | None]]
+ChildLines = Queue[tuple["Child", str | None]]
 """Lines that children print; None: the end."""
 COMMAND = (sys.executable, "-m", "potluck")
 EVENT = '{"event"'
@@ -25,7 +25,7 @@ class Child:
     """One command, started with ``--display lines``. When this process is gone, and so the other
     end of its pipe, it stops as after Ctrl-C."""
 
-    def __init__(self, name: str, words: Sequence[str], threads: int, lines: Lines) -> None:
+    def __init__(self, name: str, words: Sequence[str], threads: int, lines: ChildLines) -> None:
         self.name = name
         self.said = deque[str](maxlen=100)
         """Its last lines that are no events."""
@@ -48,7 +48,7 @@ class Child:
         """The exit code, once it has ended; below 0: the signal that ended it."""
         return self.process.returncode
 
-    def _read(self, lines: Lines) -> None:
+    def _read(self, lines: ChildLines) -> None:
         assert self.process.stdout
         with self.process.stdout as stream:
             for line in stream:
@@ -62,7 +62,7 @@ class Children:
     def __init__(self) -> None:
         self.going: list[Child] = []
         self.is_stopped = False
-        self._lines: Lines = Queue()
+        self._lines: ChildLines = Queue()
 
     def __enter__(self) -> Self:
         return self

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-import transformers
 from msgspec.structs import replace
 
 from potluck.builder import checks
@@ -43,9 +42,6 @@ from potluck.show.trackers.base import About
 from potluck.show.trackers.tracked import Tracked
 from potluck.tasks import Task
 from potluck.types import PotluckError
-
-# A run has a display of its own; a bar for each file that is loaded or saved only tears it.
-transformers.logging.disable_progress_bar()
 
 Meet = Callable[
     [Mapping[str, Agreement], Display, NodeProgress], AbstractContextManager[Mapping[str, Exchange]]

@@ -27,6 +27,7 @@ from transformers import (
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
+from transformers import logging as transformers_logging
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils.peft_utils import find_adapter_config_file
 
@@ -43,6 +44,9 @@ BUILDING = threading.Lock()
 """Held while layers are made: transformers replaces functions of torch for so long, for all threads
 of the process, and two at once would not put back what was there."""
 SAME_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+# There is a display; a bar for each file that is loaded or saved only tears it.
+transformers_logging.disable_progress_bar()
 
 
 class ModelError(PotluckError):

@@ -27,7 +27,6 @@ import re
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -108,39 +107,27 @@ class Habit:
         return sum(f" {phrase} " in words for phrase in self.phrases) / len(self.phrases)
 
 
-@dataclass(frozen=True)
 class _RoundAnswers:
     """The answers of one round, cut into words."""
 
-    answers: Sequence[GradedAnswer]
-
-    @cached_property
-    def words(self) -> list[str]:
-        return [words_of(answer.text) for answer in self.answers]
-
-    @cached_property
-    def right(self) -> list[bool]:
-        """Answers that earn something, and no less than the mean."""
-        mean = math.fsum(answer.reward for answer in self.answers) / max(1, len(self.answers))
+    def __init__(self, answers: Sequence[GradedAnswer]) -> None:
+        mean = math.fsum(answer.reward for answer in answers) / max(1, len(answers))
         least = mean - 1e-9 * abs(mean)  # all alike are all right, whatever the rounding
-        return [answer.reward > 0 and answer.reward >= least for answer in self.answers]
-
-    @cached_property
-    def right_words(self) -> Mapping[str, Sequence[str]]:
+        self.rows = [
+            (answer, words_of(answer.text), answer.reward > 0 and answer.reward >= least)
+            for answer in answers
+        ]
+        """Each answer, its words, and whether it is right."""
+        self.right_words = dict[str, list[str]]()
         """Right answers of each author, cut into words."""
-        texts: dict[str, list[str]] = {}
-        for answer, words, is_right in zip(self.answers, self.words, self.right, strict=True):
+        for answer, words, is_right in self.rows:
             if is_right:
-                texts.setdefault(answer.author, []).append(words)
-        return texts
-
-    @cached_property
-    def common(self) -> Mapping[str, Counter[str]]:
-        """Count, by author, the phrases of at least SHARE of its right answers, the commonest."""
-        return {
+                self.right_words.setdefault(answer.author, []).append(words)
+        self.common = {
             author: Counter(dict(sorted(_half(its).items(), key=_commonest)[:MOST_PHRASES]))
             for author, its in self.right_words.items()
         }
+        """Counts, by author, of the commonest phrases of at least SHARE of its right answers."""
 
 
 class HabitTest:
@@ -149,10 +136,10 @@ class HabitTest:
     def __init__(self, me: str, lines: Iterable[Mapping[str, Any]] = ()) -> None:
         """Begin from the lines of completions.jsonl, as after each of their rounds."""
         self.me = me
-        self._rounds = deque[_RoundAnswers](maxlen=WINDOW)
-        for _, its in groupby(lines, itemgetter("round")):
-            keys = itemgetter(*GradedAnswer._fields)
-            self._rounds.append(_RoundAnswers([GradedAnswer(*keys(line)) for line in its]))
+        keys = itemgetter(*GradedAnswer._fields)
+        rounds = groupby(lines, itemgetter("round"))
+        last = deque(([GradedAnswer(*keys(line)) for line in its] for _, its in rounds), WINDOW)
+        self._rounds = deque(map(_RoundAnswers, last), WINDOW)
 
     def habits(self, answers: Sequence[GradedAnswer]) -> dict[str, Habit]:
         """Add a round's answers, and find the habit of each other author that has one."""
@@ -193,7 +180,7 @@ class HabitTest:
         sums = Counter[str]()
         for each in self._rounds:
             solved, own = Counter[str](), dict[str, list[str]]()
-            for answer, words, is_right in zip(each.answers, each.words, each.right, strict=True):
+            for answer, words, is_right in each.rows:
                 if answer.author == self.me:
                     own.setdefault(answer.problem, []).append(words)
                 solved[answer.problem] += is_right and answer.author == author
@@ -209,7 +196,7 @@ class HabitTest:
         freedom = -1
         for each in self._rounds:
             rows: dict[str, list[tuple[float, float]]] = {}
-            for answer, words in zip(each.answers, each.words, strict=True):
+            for answer, words, _ in each.rows:
                 if answer.author == self.me:
                     row = habit.share(words), answer.reward
                     rows.setdefault(answer.problem, []).append(row)

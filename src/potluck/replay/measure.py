@@ -41,7 +41,8 @@ class RecordingLearner(Learner):
     @classmethod
     def of(cls, learner: Learner) -> "RecordingLearner":
         """Return a copy of ``learner`` that shares its model and its optimiser."""
-        return cls(*(getattr(learner, each.name) for each in dataclasses.fields(Learner)))
+        names = [each.name for each in dataclasses.fields(Learner)]
+        return cls(**{name: getattr(learner, name) for name in names})
 
     def learn(
         self, batch: Batch, progress: Callable[[int, int], None], *, round: int = 0
@@ -142,7 +143,8 @@ def on_policy_gradient(learner: Learner, groups: Sequence[Group]) -> Direction |
     if not batch.advantage_B.any():
         return None
     torch.manual_seed(0)  # dropout, where there is any; a node seeds anew before it learns
-    return direction_of(replace(learner, objective=plain, weight=None).score_and_gradient(batch)[1])
+    plainly = replace(learner, objective=plain, own_weight=None)
+    return direction_of(plainly.score_and_gradient(batch)[1])
 
 
 def direction_of(gradient: Gradient) -> Direction:

@@ -7,7 +7,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-import transformers
 from msgspec.structs import replace
 
 from potluck.builder.nodes import make_learner, make_nodes
@@ -29,9 +28,6 @@ from potluck.types import Completion, NonFiniteError
 
 LOOKED_AT = 32
 """Completions by which a model is recognised."""
-
-# A bar for each model that is loaded would tear the replay's own.
-transformers.logging.disable_progress_bar()
 
 
 class RecordedExchange:
@@ -159,7 +155,7 @@ def node_of(
     config = replace(config, node=own, objective=_objective(config, method))
     name = recorded.node
     learner = make_learner(config, name, scratch / name, 0)
-    learner = dataclasses.replace(learner, weight=_weight(config, method, trust_code))
+    learner = dataclasses.replace(learner, own_weight=_weight(config, method, trust_code))
     exchanges: dict[str, Any] = {name: recorded}
     made = config, scratch, task, {name: learner}, exchanges, lambda *_: None
     return make_nodes(*made, sends_text=False)[0]

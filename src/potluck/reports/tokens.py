@@ -1,12 +1,11 @@
 """Completions that are recorded token by token: the lines of recorded.jsonl.
 
 A node writes a few of each round, as many as fit into a share of what the round's file takes; the
-page reads them. A token takes three characters beside its text.
+page decodes them. A token takes three characters beside its text.
 """
 
 import string
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise, repeat
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -54,26 +53,12 @@ class Recorded(Struct, frozen=True, kw_only=True, omit_defaults=True):
     numbers: str = ""
     """Two digits for each token: its number, in steps from -FARTHEST; empty: it was not read."""
 
-    def tokens(self) -> list[tuple[str, float | None]]:
-        """Return (text, number) of each token; ValueError if the columns do not fit."""
-        lengths = [DIGITS.index(digit) for digit in self.lengths]
-        if sum(lengths) != len(self.text) or len(self.numbers) not in (0, 2 * len(lengths)):
-            raise ValueError(f"{len(lengths)} tokens do not fit {len(self.text)} characters")
-        numbers: Iterable[float | None] = (
-            _numbers(self.numbers) if self.numbers else repeat(None, len(lengths))
-        )
-        pieces = (self.text[start:end] for start, end in pairwise(accumulate(lengths, initial=0)))
-        return list(zip(pieces, numbers, strict=True))
-
 
 def columns_of(pieces: Sequence[str], numbers: Sequence[float]) -> dict[str, str]:
     """Return ``text``, ``lengths`` and ``numbers`` of a line; no numbers: they are not known.
 
-    >>> columns = columns_of(["1", "+1", "<end>"], [-0.25, 0.0, -99.0])
-    >>> columns
+    >>> columns_of(["1", "+1", "<end>"], [-0.25, 0.0, -99.0])
     {'text': '1+1<end>', 'lengths': '125', 'numbers': 'vCv_00'}
-    >>> Recorded(round=0, problem="", author="", index=0, advantage=1, kept=1, **columns).tokens()
-    [('1', -0.25), ('+1', 0.0), ('<end>', -20.47)]
     """
     cut = [piece[:LONGEST_PIECE] for piece in pieces]
     steps = (round(min(max(x / STEP, -FARTHEST), FARTHEST)) + FARTHEST for x in numbers)
@@ -82,9 +67,3 @@ def columns_of(pieces: Sequence[str], numbers: Sequence[float]) -> dict[str, str
         "lengths": "".join(DIGITS[len(piece)] for piece in cut),
         "numbers": "".join(DIGITS[at // len(DIGITS)] + DIGITS[at % len(DIGITS)] for at in steps),
     }
-
-
-def _numbers(digits: str) -> Iterator[float]:
-    for high, low in zip(digits[::2], digits[1::2], strict=True):
-        steps = DIGITS.index(high) * len(DIGITS) + DIGITS.index(low) - FARTHEST
-        yield round(steps * STEP, 2)

@@ -5,7 +5,7 @@ import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import combinations, groupby
+from itertools import chain, combinations, groupby
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from potluck.episode import Environment
@@ -131,11 +131,16 @@ class HeldTask:
     notes: tuple[str, ...] = ()
 
     def __init__(
-        self, rules: str, problems: Iterable[Problem], ids: Mapping[Split, Sequence[str]]
+        self,
+        rules: str,
+        splits: Mapping[Split, Sequence[Problem]],
+        problems: Iterable[Problem] | None = None,
     ) -> None:
-        """Take the problems in the order of the digest; a split without ``ids`` is empty."""
-        self._ids = {split: list(ids.get(split, ())) for split in get_args(Split)}
-        self._problems = {problem.id: problem for problem in problems}
+        """Take the problems in the order of the digest, that of ``splits`` or of ``problems``, of
+        which some may be in no split; a split that is not named is empty."""
+        self._ids = {split: [p.id for p in splits.get(split, ())] for split in get_args(Split)}
+        known = chain.from_iterable(splits.values()) if problems is None else problems
+        self._problems = {problem.id: problem for problem in known}
         self.digest = digest_of(rules, self._problems.values())
 
     def ids(self, split: Split) -> Sequence[str]:

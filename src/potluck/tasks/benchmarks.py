@@ -90,7 +90,7 @@ class Gsm8kOptions(BenchmarkOptions, frozen=True, kw_only=True, tag_field="name"
         number = "math-verify 0.9" if self.grading == "math-verify" else "one number, maybe boxed"
         version = f"gsm8k 3: the tags in order, {number}; validation from {self.validation}"
         graded = structs.replace(rules, grading=self.grading)
-        return Answered(version, [*train, *test], splits, graded)
+        return Answered(graded, version, splits, [*train, *test])
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -116,4 +116,4 @@ class Math500Options(BenchmarkOptions, frozen=True, kw_only=True, tag_field="nam
         problems = self.problems("test", "math500", rules, "test.jsonl of MATH-500")
         number, finished = (2, "one finished answer, ") if self.grading == "math" else (1, "")
         version = f"math500 {number}: the tags in order, {finished}math-verify 0.9"
-        return Answered(version, problems, {"out-of-distribution": problems}, rules)
+        return Answered(rules, version, {"out-of-distribution": problems})

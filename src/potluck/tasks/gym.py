@@ -91,32 +91,30 @@ class ReasoningGym(HeldTask):
         system = options.system_prompt or (SYSTEM_PROMPTS["exact"] if options.tags else "")
         self._options = options
         self._entries: dict[str, tuple[Any, Mapping[str, Any]]] = {}
-        problems: list[Problem] = []
         asked: set[str] = set()
 
-        def drawn(made: Any, first: int, end: int, under: str) -> Iterator[str]:
+        def drawn(made: Any, first: int, end: int, under: str) -> Iterator[Problem]:
             for i in range(first, end):
                 entry, id = made[i], f"reasoning-gym/{dataset}/{under}{i}"
                 question, answer = str(entry["question"]), str(entry["answer"] or "")
                 if (key := normalised(question)) not in asked:
                     asked.add(key)
                     self._entries[id] = made, entry
-                    problems.append(Problem(id, question, answer, system))
-                    yield id
+                    yield Problem(id, question, answer, system)
 
         made = _made(dataset, options.seed, size + held_out, options.parameters)
-        ids: dict[Split, list[str]] = {
+        splits: dict[Split, list[Problem]] = {
             "validation": list(drawn(made, 0, held_out, "")),
             "out-of-distribution": [],
         }
         if others is not None:
             other = _made(dataset, options.seed, held_out, others)
-            ids["out-of-distribution"] = list(drawn(other, 0, held_out, "other/"))
-        ids["train"] = list(drawn(made, held_out, held_out + size, ""))
-        sizes = {split: len(found) for split, found in ids.items()}
+            splits["out-of-distribution"] = list(drawn(other, 0, held_out, "other/"))
+        splits["train"] = list(drawn(made, held_out, held_out + size, ""))
+        sizes = {split: len(found) for split, found in splits.items()}
         version = importlib.metadata.version("reasoning-gym")
         rules = f"reasoning-gym 1: library {version}, {dataset}, tags {options.tags}, {sizes}"
-        super().__init__(rules, problems, ids)
+        super().__init__(rules, splits)
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]

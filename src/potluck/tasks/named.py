@@ -5,7 +5,7 @@ from typing import get_args
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
 from potluck.tasks.base import TaskOptions
 from potluck.tasks.benchmarks import Gsm8kOptions, Math500Options
-from potluck.tasks.environments.numbered import GameOptions
+from potluck.tasks.environments.task import GameOptions
 from potluck.tasks.games.calculator import CalculatorOptions
 from potluck.tasks.games.maze import MazeOptions
 from potluck.tasks.gym import ReasoningGymOptions

@@ -23,6 +23,7 @@ LONGEST_ROW_BYTES = 2**20
 """Longest line of a file."""
 LONGEST_ARRAY_BYTES = 2**28
 """Size of a file that is one JSON array: all of it is read at once."""
+FILES = "a file with one JSON object a line, a JSON array, .csv or .tsv"
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 """Separators of the columns of a table, by the file's ending."""
 MOST_ROWS = 1_000_000
@@ -138,21 +139,12 @@ def printable(text: str, key: str, where: str, *, expected: str) -> str:
     return text
 
 
-def own_rows(
-    file: str, split: Split, columns: Sequence[str] = (), refuse: Refuse = refuse_all
-) -> Iterator[SourceRow]:
-    """Read the rows of a user's own ``file``, which the recipe names for ``split``; ``columns``
-    names those of a CSV or TSV file (empty: its first line has them)."""
-    key = "path" if split == "train" else split.replace("-", "_")
-    wanted = f"a file with one JSON object a line in task.{key}, a JSON array, .csv or .tsv"
-    return file_rows(file, wanted, columns, refuse)
-
-
 def file_rows(
     file: str, wanted: str, columns: Sequence[str] = (), refuse: Refuse = refuse_all
 ) -> Iterator[SourceRow]:
-    """Yield the rows of a file of any format; raise TaskError, with what is ``wanted``, if it
-    cannot be read, is not UTF-8 or JSON, or a line is too long."""
+    """Yield the rows of a file of any format; ``columns`` names those of a CSV or TSV file (empty:
+    its first line has them). Raise TaskError, with what is ``wanted``, if it cannot be read, is not
+    UTF-8 or JSON, or a line is too long."""
     line = "an object with a question and an answer (or a file that is one JSON array, .csv, .tsv)"
     place = Path(file).expanduser()
     try:

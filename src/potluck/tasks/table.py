@@ -11,9 +11,8 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
-from functools import partial
-from itertools import chain, islice
-from typing import Annotated, Any, Literal
+from itertools import islice
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -29,12 +28,13 @@ from potluck.tasks.grading import (
 )
 from potluck.tasks.math.pool import Ask, are_right, require_algebra
 from potluck.tasks.sources import (
+    FILES,
     JsonNumber,
     Parts,
     Refuse,
     SourceRow,
+    file_rows,
     hub_rows,
-    own_rows,
     printable,
     refuse_all,
 )
@@ -96,21 +96,22 @@ class TableOptions(PlayOptions, frozen=True, kw_only=True):
     def has_answers(self) -> bool:
         return bool(self.answer or self.code)
 
-    def parts(self, refuse: Refuse = refuse_all) -> Parts:
-        """Read the rows of each part; raise TaskError if none is named or one cannot be read."""
+    first: ClassVar[str]
+    """Key of the file or split to train on."""
+
+    def rows(self, key: str, place: str, refuse: Refuse) -> Iterable[SourceRow]:
+        """Read the rows of the file or split that the recipe names under ``key``; raise TaskError
+        if it cannot be read."""
         raise NotImplementedError
 
-    def _parts(
-        self, train: str, rows: Callable[[str, Split], Iterable[SourceRow]], missing: str
-    ) -> Parts:
-        places: dict[Split, str] = {
-            "train": train,
-            "validation": self.validation,
-            "out-of-distribution": self.out_of_distribution,
-        }
-        if not any(places.values()):
-            raise TaskError(missing)
-        return {split: rows(place, split) for split, place in places.items() if place}
+    def parts(self, refuse: Refuse = refuse_all) -> Parts:
+        """Read the rows of each part, as ``rows`` does; raise TaskError if none is named."""
+        splits: tuple[Split, ...] = ("train", "validation", "out-of-distribution")
+        keys = zip(splits, (self.first, "validation", "out_of_distribution"), strict=True)
+        named = {split: (key, place) for split, key in keys if (place := getattr(self, key))}
+        if not named:
+            raise TaskError(f"task.{self.first} is empty; expected a file or split to train on")
+        return {split: self.rows(*each, refuse) for split, each in named.items()}
 
     def make(self) -> Task:
         entry, left_out = self.play(), list[TaskError]()
@@ -127,10 +128,10 @@ class JsonlOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", ta
     columns: tuple[str, ...] = ()
     """Names of the columns of .csv and .tsv files whose first line does not have them."""
 
-    def parts(self, refuse: Refuse = refuse_all) -> Parts:
-        missing = "task.path is empty; expected a file with one JSON object a line"
-        rows = partial(own_rows, columns=self.columns, refuse=refuse)
-        return self._parts(self.path, rows, missing)
+    first: ClassVar[str] = "path"
+
+    def rows(self, key: str, place: str, refuse: Refuse) -> Iterable[SourceRow]:
+        return file_rows(place, f"{FILES} in task.{key}", self.columns, refuse)
 
 
 class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag="hub"):
@@ -143,12 +144,12 @@ class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag=
     train: str = "train"
     """Split to train on; empty: none."""
 
-    def parts(self, refuse: Refuse = refuse_all) -> Parts:
-        missing = "task.train is empty; expected a split of the data set, such as 'train'"
+    first: ClassVar[str] = "train"
+
+    def rows(self, key: str, place: str, refuse: Refuse) -> Iterable[SourceRow]:
         empty = f"task.dataset is {self.dataset!r}"
         way_out = "or save it as JSON lines and set task.name = 'jsonl'"
-        rows = partial(hub_rows, self.dataset, self.subset, empty=empty, way_out=way_out)
-        return self._parts(self.train, lambda name, _: rows(name), missing)
+        return hub_rows(self.dataset, self.subset, place, empty=empty, way_out=way_out)
 
     @property
     def hub_name(self) -> str:
@@ -160,14 +161,14 @@ class Answered(HeldTask):
 
     def __init__(
         self,
-        version: str,
-        problems: Iterable[Problem],
-        splits: Mapping[Split, Sequence[Problem]],
         rules: TableOptions,
+        version: str,
+        splits: Mapping[Split, Sequence[Problem]],
+        problems: Iterable[Problem] | None = None,
     ) -> None:
-        """Take ``problems`` as ``HeldTask`` does; ``version`` begins the digest."""
+        """Take the problems as ``HeldTask`` does; ``version`` begins the digest."""
         self._rules = rules
-        super().__init__(version, problems, {s: [p.id for p in its] for s, its in splits.items()})
+        super().__init__(version, splits, problems)
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
@@ -232,12 +233,8 @@ class Table(Answered):
         shown = (*RULES, "tolerance") if rules.tolerance else RULES
         chosen = ", ".join(f"{key}={getattr(rules, key)!r}" for key in shown)
         version = 2 if rules.grading in ("number", "math") else 1
-        super().__init__(
-            f"table {version}: {name}, Rules({chosen}), {sizes}, columns {columns.hexdigest()}",
-            chain.from_iterable(found.values()),
-            found,
-            rules,
-        )
+        known = f"Rules({chosen}), {sizes}, columns {columns.hexdigest()}"
+        super().__init__(rules, f"table {version}: {name}, {known}", found)
 
     def row(self, id: str) -> Mapping[str, Any]:
         """Look up the columns of the problem's row that JSON can hold."""

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from potluck.reports.answers import ControlAnswer
+from potluck.reports.tokens import Recorded, columns_of
 from potluck.show.web.views import (
     Columns,
     ControlView,
@@ -19,7 +20,6 @@ from potluck.show.web.views import (
     KeptTable,
     NodeView,
     PairView,
-    RecipeView,
     RunEntry,
     RunView,
     StartView,
@@ -41,17 +41,15 @@ def made_run(nodes: Sequence[str] = ("large", "small", "wide"), rounds: int = 60
         name="digits-size",
         now_s=NOW_S,
         rounds=rounds,
-        recipe=RecipeView(
-            method="f-tis",
-            settings={
-                "task.name": "digits",
-                "plan": "vertical",
-                "group_size": "8",
-                "problems_per_round": "36",
-                "seed": "1",
-                "objective.limit": "50",
-            },
-        ),
+        method="f-tis",
+        settings={
+            "task.name": "digits",
+            "plan": "vertical",
+            "group_size": "8",
+            "problems_per_round": "36",
+            "seed": "1",
+            "objective.limit": "50",
+        },
         nodes=[made_node(name, place, rounds) for place, name in enumerate(nodes)],
         curves={
             name: CurvesView(first=0, columns=made_curves(name, place, rounds))
@@ -194,24 +192,25 @@ def made_text(round: int, index: int, author: str, text: str = "") -> TextView:
     reward = float(index % 3 != 1)
     advantage = 0.7 if reward else -1.2
     is_filtered = not reward and author != "large"
+    why = "wrong, and too far from what this model writes (k3 61 nats, limit 50)"
+    place = {"round": round, "problem": "digits/534+943", "author": author, "index": index}
+    recorded = Recorded(
+        **place,
+        advantage=advantage,
+        kept=0.0 if is_filtered else advantage * (0.6 if author != "large" else 1),
+        why=why if is_filtered else "",
+        measure="log-ratio" if author == "large" else "ln p",
+        **columns_of(pieces, ratios),
+    )
     return TextView(
-        round=round,
-        problem="digits/534+943",
-        author=author,
-        index=index,
+        **place,
         reward=reward,
         text="".join(pieces),
         end="length" if index == 4 else "stop",
         question="534+943=",
         answer="1477",
-        advantage=advantage,
-        kept_advantage=0.0 if is_filtered else advantage * (0.6 if author != "large" else 1),
-        why="wrong, and too far from what this model writes (k3 61 nats, limit 50)"
-        if is_filtered
-        else "",
-        tokens=list(zip(pieces, ratios, strict=True)),
-        measure="log-ratio" if author == "large" else "ln p",
         surprise=max(abs(ratio) for ratio in ratios),
+        recorded=recorded,
     )
 
 
@@ -233,10 +232,17 @@ MAZE = ["#########", "#@..#...#", "#.#.#.#.#", "#.#...#G#", "#########"]
 
 def made_episode(round: int, index: int, turns: int = 3, extra: str = "") -> TextView:
     """Make an episode in a maze, every second one with its tokens; ``extra`` is said in it."""
-    text, lengths = made_text(round, index, "large"), [2] * turns
+    text = made_text(round, index, "large")
     moves = ["east", "south", extra or "north"]
     said = [word for at in range(turns) for word in (moves[at % 3], "\n".join(MAZE))]
     pieces = [piece for at in range(turns) for piece in (moves[at % 3], "<end>")]
+    if index % 2:
+        pieces = []
+    recorded = msgspec.structs.replace(
+        text.recorded,
+        turns=(2,) * turns if pieces else (),
+        **columns_of(pieces, [round % 3 - at % 5 for at in range(len(pieces))]),
+    )
     return msgspec.structs.replace(
         text,
         problem="maze/train/17",
@@ -245,9 +251,7 @@ def made_episode(round: int, index: int, turns: int = 3, extra: str = "") -> Tex
         text="\n".join(said[::2]),
         end=["stop", "turns", "room"][index % 3],
         turns=[(["assistant", "user"][at % 2], word) for at, word in enumerate(said[:-1])],
-        turns_left_out=7 * (index == 4),
-        tokens=[(piece, round % 3 - at % 5) for at, piece in enumerate(pieces)] * (1 - index % 2),
-        lengths=lengths * (1 - index % 2),
+        recorded=recorded,
     )
 
 
@@ -281,12 +285,12 @@ def made_start() -> StartView:
     )
 
 
-def made_kept(extra: str = "") -> Kept:
+def made_kept() -> Kept:
     runs = {
         name: KeptRun(
             view=msgspec.structs.replace(made_run(("large", "small"), 50), is_over=True),
             pairs=[made_pair_view("large", "small", 50)],
-            texts=[made_texts("large", extra=extra), made_texts("small")],
+            texts=[made_texts("large"), made_texts("small")],
         )
         for name in ("alone", "half", "lws")
     }

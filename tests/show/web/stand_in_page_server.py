@@ -48,10 +48,6 @@ class Told(RunFeed):
     def look(self, *, every_s: float = 0.0) -> int:
         return 1 + len(self._changes)
 
-    def message(self, since: int) -> tuple[bytes, bool]:
-        view = self.view(since)
-        return msgspec.json.encode(view), view.is_over
-
     def view(self, since: int = 0) -> RunView:
         if not since:
             return self.whole

@@ -32,7 +32,7 @@ def looked(folder, **options):
 
 def merge(page, change):
     """Put a change on a page as its script does."""
-    sections = ("recipe", "nodes", "evaluations", "matrix", "habits", "events")
+    sections = ("method", "settings", "nodes", "evaluations", "matrix", "habits", "events")
     page |= {name: change[name] for name in sections if change.get(name) is not None}
     page |= {"now_s": change["now_s"], "is_over": change.get("is_over", False)}
     for node, rows in (change.get("curves") or {}).items():
@@ -98,8 +98,8 @@ def test_the_whole_run_is_there(tmp_path):
     view = seen(feed)
     assert view["name"] == "my-run"
     assert view["rounds"] == 40
-    assert view["recipe"]["method"] == "F-TIS"
-    assert view["recipe"]["settings"]["objective.filter"] == "true"
+    assert view["method"] == "F-TIS"
+    assert view["settings"]["objective.filter"] == "true"
     assert view["evaluations"]["small"]["validation"] == [0.25]
     columns = view["curves"]["large"]["columns"]
     assert columns["round"] == [0, 1, 2]
@@ -123,7 +123,7 @@ def test_a_change_holds_new_rows_alone(tmp_path):
     assert set(change["curves"]) == {"large"}
     assert change["curves"]["large"]["first"] == 3
     assert change["curves"]["large"]["columns"]["round"] == [3]
-    assert "recipe" not in change
+    assert "settings" not in change
     assert "evaluations" not in change
 
 
@@ -161,7 +161,7 @@ def test_changes_equal_the_whole_whatever_happens_in_between(tmp_path, monkeypat
             count = short[node]
             assert {name: got[name] for name in curves["columns"]} == curves["columns"]
             assert all(len(column) == count for column in curves["columns"].values())
-        for name in ("nodes", "matrix", "habits", "events", "evaluations", "recipe"):
+        for name in ("nodes", "matrix", "habits", "events", "evaluations", "settings"):
             assert page[name] == whole[name]
 
 

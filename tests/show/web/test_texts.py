@@ -2,10 +2,9 @@
 
 import pytest
 
-from potluck.episode import Turn
 from potluck.reports.tokens import columns_of
 from potluck.show.web import texts as texts_module
-from potluck.show.web.texts import TEXT, NodeTexts
+from potluck.show.web.texts import NodeTexts
 from show.terminal.run_folders import HOSTILE, played
 from show.web.run_files import append, completion, lines, recorded
 
@@ -34,27 +33,18 @@ def test_the_newest_round_or_the_one_that_is_asked_for(node):
 def test_what_was_recorded_is_joined(node):
     found = NodeTexts(node).of_round(1)
     first, second = found.texts[:2]
-    assert (first.question, first.advantage, first.kept_advantage) == ("1+2=", 1.0, 0.5)
-    assert (first.why, first.tokens, first.surprise) == ("P is 0.5", [("3", -0.25)], 2.5)
-    assert first.measure == "log-ratio"
-    assert second.tokens == []
+    assert (first.question, first.surprise, first.recorded.why) == ("1+2=", 2.5, "P is 0.5")
+    assert (second.question, second.surprise, second.recorded) == ("", None, None)
     assert [(place.round, place.surprise) for place in found.surprising] == [(1, 2.5), (3, 0.5)]
 
 
 def test_each_completion_has_its_question_and_its_right_answer(node):
-    question, answer = "What is 1 + 2?" * 5_000, "3"
+    question, answer = "What is 1 + 2?", "3"
     damaged = {"problem": 7}
     append(node / "problems.jsonl", damaged, {"problem": "digits/9+9", "answer": "18"})
     append(node / "problems.jsonl", {"problem": "digits/1+2", "question": question, "answer": "3"})
     for text in NodeTexts(node).of_round(1).texts:
-        assert (text.question, text.answer) == (question[:TEXT], answer)
-
-
-@pytest.mark.parametrize("change", [{"lengths": "9"}, {"lengths": "?"}, {"numbers": "1"}])
-def test_tokens_that_do_not_fit_their_columns_are_left_out(node, change):
-    append(node / "recorded.jsonl", recorded(2, 1.0, **change))
-    first = NodeTexts(node).of_round(2).texts[0]
-    assert (first.tokens, first.question) == ([], "1+2=")
+        assert (text.question, text.answer) == (question, answer)
 
 
 def test_new_rounds_are_found_and_those_of_a_resumed_run_again(node):
@@ -95,9 +85,13 @@ def test_search_and_rounds_are_bounded(node, monkeypatch):
     assert (len(texts.search("digits").texts), texts.search("digits").is_cut) == (3, True)
     assert (len(texts.of_round(1).texts), texts.of_round(1).is_cut) == (3, True)
     monkeypatch.setattr(texts_module, "MOST_TEXTS", 256)
-    monkeypatch.setattr(texts_module, "SEARCH_BYTES", 10)
-    found = texts.search("digits")
-    assert ({text.round for text in found.texts}, found.is_cut) == ({3}, True)
+    for round in (4, 5, 6):
+        append(node / "completions.jsonl", completion(round, text=300 * "x"))
+    for bound, most, rounds in (("SEARCH_BYTES", 10, {6}), ("ROUND_BYTES", 500, {5, 6})):
+        with monkeypatch.context() as patch:
+            patch.setattr(texts_module, bound, most)
+            found = texts.search("xxx")
+        assert ({text.round for text in found.texts}, found.is_cut) == (rounds, True)
 
 
 def test_the_most_surprising_places_stay(node, monkeypatch):
@@ -107,13 +101,10 @@ def test_the_most_surprising_places_stay(node, monkeypatch):
     assert [place.surprise for place in places] == [9.9, 9.8, 9.7, 9.6, 9.5]
 
 
-def test_text_stays_what_it_is_and_is_bounded(node):
-    long = completion(5, HOSTILE, text=HOSTILE + 100_000 * "x")
-    append(node / "completions.jsonl", long)
+def test_text_stays_what_it_is(node):
+    append(node / "completions.jsonl", completion(5, HOSTILE, text=HOSTILE))
     text = NodeTexts(node).of_round(5).texts[0]
-    assert text.text.startswith(HOSTILE)
-    assert len(text.text) == texts_module.TEXT
-    assert text.author == HOSTILE
+    assert (text.text, text.author) == (HOSTILE, HOSTILE)
 
 
 def test_an_episode_has_its_messages_and_the_tokens_of_each_turn(node):
@@ -127,23 +118,14 @@ def test_an_episode_has_its_messages_and_the_tokens_of_each_turn(node):
         ("assistant", 'I add.\nadd({"a":1,"b":"é"})'),
         ("tool", "2"),
     ]  # fmt: skip
-    assert (first.lengths, [text for text, _ in first.tokens]) == ([2, 2], ["north", "#", "I", "#"])
-    assert (second.lengths, second.turns_left_out) == ([], 0)
+    assert first.recorded.turns == (2, 2)
+    assert second.recorded is None
 
 
 def test_search_finds_calls_and_what_the_environment_said(node):
     append(node / "completions.jsonl", played(round=5))
     for words in ("ADD({", "#.@g"):
         assert [text.round for text in NodeTexts(node).search(words).texts] == [5]
-
-
-def test_an_episode_is_bounded_as_a_text_is(node, monkeypatch):
-    turns = [Turn(HOSTILE), *(Turn(30 * "x") for _ in range(1_000))]
-    append(node / "completions.jsonl", played(*turns, said=(), round=5))
-    monkeypatch.setattr(texts_module, "TEXT", len(HOSTILE) + 40)
-    (text,) = NodeTexts(node).of_round(5).texts
-    assert [words for _, words in text.turns] == [HOSTILE, 30 * "x", 10 * "x"]
-    assert text.turns_left_out == 998
 
 
 @pytest.mark.parametrize("turns", [7, [{"role": 7}], [{"calls": [{"arguments": 5}]}, 3]])

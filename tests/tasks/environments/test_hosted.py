@@ -14,8 +14,8 @@ from nouns import completion
 from potluck.episode import EnvironmentFailed, Step, ToolCall, Turn, digest_of, turns_in
 from potluck.tasks.base import TaskError, environment_of
 from potluck.tasks.environments import hosted
-from potluck.tasks.environments.numbered import GameOptions
-from potluck.tasks.environments.process import Process
+from potluck.tasks.environments.host import Process
+from potluck.tasks.environments.task import GameOptions
 from potluck.types import Episode, Observation
 
 LEAVES = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x50000000))"

@@ -2,12 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from pathlib import Path
 
 from potluck.model import Reader
 from potluck.node.learning.batch import Batch, Scored
+from potluck.objective.losses import Loss, share_of
 from potluck.objective.methods import ObjectiveConfig
+from potluck.objective.weights import Weight, weight_of
 from potluck.rollout.base import Progress
 
 
@@ -32,12 +35,30 @@ class UpdateReport:
     """``Gradient.shares`` of the last update."""
 
 
+@dataclass(frozen=True, eq=False)
 class Learning(ABC):
     """A model that learns; ``Learner`` has its weights here."""
 
     name: str
+    """Name of this node: an own completion that makes a number non-finite is an error."""
     policy: Reader
     objective: ObjectiveConfig
+    _: KW_ONLY
+    longest: int = 1
+    """Limit of a completion in tokens, which ``loss_type = "dr_grpo"`` divides by."""
+    loss: Loss | None = None
+    """Own loss of the recipe; None: that of its importance scheme."""
+    own_weight: Weight | None = None
+    """Own weight of trusted authors' completions; None: that of the method."""
+
+    @cached_property
+    def weight(self) -> Weight | None:
+        """Weight of trusted authors' completions."""
+        return self.own_weight or weight_of(self.objective)
+
+    def share(self, part: tuple[int, int], whole: tuple[int, int]) -> float:
+        """Return the factor on the mean over a part of a batch: see ``share_of``."""
+        return share_of(part, whole, self.objective.loss_type, longest=self.longest)
 
     @property
     def parameters(self) -> int:

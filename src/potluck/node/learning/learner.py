@@ -42,10 +42,8 @@ from potluck.node.learning.passes import (
 )
 from potluck.node.learning.score import candidates, completed, policy_loss, score_rows, unscored
 from potluck.node.storage import checkpoint
-from potluck.objective.losses import Loss, kl_loss, share_of
-from potluck.objective.methods import ObjectiveConfig
+from potluck.objective.losses import kl_loss
 from potluck.objective.trust import bounded_scale
-from potluck.objective.weights import Weight, weight_of
 from potluck.rollout.base import Progress
 from potluck.types import NonFiniteError
 
@@ -54,11 +52,8 @@ from potluck.types import NonFiniteError
 class Learner(Learning):
     """A model, its optimiser, and how they learn."""
 
-    name: str
-    """Name of this node: an own completion that makes a number non-finite is an error."""
     policy: LanguageModel
     optimizer: torch.optim.Optimizer
-    objective: ObjectiveConfig
     temperature: float
     gradient_clip_norm: float
     micro_batch_tokens: int
@@ -66,15 +61,9 @@ class Learner(Learning):
     """Processes over which ``policy`` is spread."""
     learning_rate: LearningRate | None = None
     """Rate of each update; None: the optimiser's own."""
-    longest: int = 1
-    """Limit of a completion in tokens, which ``loss_type = "dr_grpo"`` divides by."""
-    loss: Loss | None = None
-    """Own loss of the recipe; None: that of its importance scheme."""
     reference: LanguageModel | None = None
     """Model that the KL is measured to: ``policy`` itself, whose adapter is then switched off, or
     a frozen one. None: there is no KL."""
-    weight: Weight | None = None
-    """Own weight of trusted authors' completions; None: that of the method."""
 
     @property
     def parameters(self) -> int:
@@ -234,7 +223,7 @@ class Learner(Learning):
         )
         if is_first and len(portion.row_M):
             found = logp_MT.detach().cpu(), entropy_MT.cpu()
-            score_rows(scored, *portion, found, self.name, self.objective, self._weight)
+            score_rows(self, scored, portion, found)
         return logp_MT
 
     def _read_reference(self, portion: Portion, scored: Scored, kl_B: Tensor) -> None:
@@ -272,7 +261,7 @@ class Learner(Learning):
         (row_M, micro), batch, device = portion, scored.batch, logp_MT.device
         kept_M, own_M, terms = scored.kept_advantage_B[row_M], kl_B[row_M], []
         if kept_M.any():
-            loss = policy_loss(portion, scored, logp_MT, self.objective, self.loss)
+            loss = policy_loss(self, portion, scored, logp_MT)
             counted = batch.rows_counted, batch.tokens_counted
             terms.append(self._share((len(kept_M), int(micro.mask_BT.sum())), counted) * loss)
         if own_M.any():
@@ -287,7 +276,7 @@ class Learner(Learning):
         """Return the factor on the mean over ``part``, its rows and tokens. The gradient becomes
         the mean over the processes, and the loss is a sum over rows, so it has their number."""
         rows, tokens = (count * self.processes.size for count in part)
-        return share_of((rows, tokens), whole, self.objective.loss_type, longest=self.longest)
+        return self.share((rows, tokens), whole)
 
     def _kl_rows(self, batch: Batch) -> Tensor:
         """Return a mask [B] of the rows whose distance from the reference is in the loss."""
@@ -303,7 +292,7 @@ class Learner(Learning):
             read_B = theirs[0][:, 0].isfinite()
             for column_B, found_B in zip(mine, theirs, strict=True):
                 column_B[read_B] = found_B[read_B]
-        return completed(scored, self.name, self.objective, self._weight, self.policy)
+        return completed(self, scored, self.policy)
 
     def _rows_to_blame(self, scored: Scored) -> dict[int, str]:
         """Find, one by one, the rows whose gradient alone is not finite. Rare, so it may be slow.
@@ -329,11 +318,7 @@ class Learner(Learning):
                 group["lr"] = self.learning_rate.at(update)
 
     @cached_property
-    def _weight(self) -> Weight | None:
-        return self.weight or weight_of(self.objective)
-
-    @cached_property
     def _in_two_passes(self) -> bool:
         """True with a weight that needs all scores, or where training is another policy."""
-        needs_batch = self._weight is not None and self._weight.needs_batch
+        needs_batch = self.weight is not None and self.weight.needs_batch
         return needs_batch or has_dropout(self.policy)

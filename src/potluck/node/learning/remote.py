@@ -19,16 +19,13 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from potluck.model import LearningRate, Reader
+from potluck.model import LearningRate
 from potluck.model.loading import SERVED
 from potluck.node.learning.base import Learning, UpdateReport
 from potluck.node.learning.batch import Batch, Scored
 from potluck.node.learning.passes import Portion
 from potluck.node.learning.score import candidates, completed, policy_loss, score_rows, unscored
 from potluck.node.storage import checkpoint
-from potluck.objective.losses import Loss, share_of
-from potluck.objective.methods import ObjectiveConfig
-from potluck.objective.weights import Weight, weight_of
 from potluck.rollout.base import Progress
 from potluck.rollout.tinker.session import TinkerSession
 from potluck.types import NonFiniteError
@@ -40,21 +37,12 @@ ADAM = "beta1", "beta2", "grad_clip_norm"
 class RemoteLearner(Learning):
     """An adapter on a server, and how it learns."""
 
-    name: str
-    policy: Reader
     session: TinkerSession
-    objective: ObjectiveConfig
     learning_rate: LearningRate
     adam: Mapping[str, float]
     """Values of ``ADAM`` for the server's optimiser."""
     rows: int
     """Rows that are sent in each round; those that are lacking teach nothing."""
-    longest: int
-    """Limit of a completion in tokens, which ``loss_type = "dr_grpo"`` divides by."""
-    loss: Loss | None = None
-    """Own loss of the recipe; None: that of its importance scheme."""
-    weight: Weight | None = None
-    """Own weight of the recipe; None: that of the method."""
 
     def learn(self, batch: Batch, progress: Progress, *, round: int = 0) -> UpdateReport:
         """Take one step; raise NonFiniteError if a log-probability of an own completion is not
@@ -65,10 +53,9 @@ class RemoteLearner(Learning):
             return UpdateReport(0, 0.0, 0.0, rate, scored, {})
         micro = batch.rows(row_M)
         logp_MT = scored.logp_start_BT[row_M, : micro.mask_BT.shape[1]].requires_grad_()
-        loss = policy_loss(Portion(row_M, micro), scored, logp_MT, self.objective, self.loss)
+        loss = policy_loss(self, Portion(row_M, micro), scored, logp_MT)
         part = len(row_M), int(micro.mask_BT.sum())
-        whole = batch.rows_counted, batch.tokens_counted
-        loss = loss * share_of(part, whole, self.objective.loss_type, longest=self.longest)
+        loss = loss * self.share(part, (batch.rows_counted, batch.tokens_counted))
         loss.backward()
         assert logp_MT.grad is not None
         if not loss.isfinite():
@@ -92,7 +79,6 @@ class RemoteLearner(Learning):
     def _score(self, batch: Batch, progress: Progress) -> Scored:
         scored = unscored(batch, has_reference=False)
         row_M = candidates(batch, self.name, self.objective).nonzero().squeeze(1)
-        weight = self.weight or weight_of(self.objective)
         if len(row_M):
             micro = batch.rows(row_M)
             rows = list(zip(micro.prompts, micro.tokens, strict=True))
@@ -100,9 +86,9 @@ class RemoteLearner(Learning):
             logp_MT = pad_sequence([torch.from_numpy(p_T) for p_T in found], batch_first=True)
             # No entropy is told, so that a weight that reads it is not finite.
             read = logp_MT.clamp(max=0), torch.full_like(logp_MT, torch.nan)
-            score_rows(scored, row_M, micro, read, self.name, self.objective, weight)
+            score_rows(self, scored, Portion(row_M, micro), read)
             progress(len(rows), len(rows))
-        return completed(scored, self.name, self.objective, weight)
+        return completed(self, scored)
 
     def save(self, folder: Path, round: int, *, card: str) -> None:
         text = json.dumps(self.session.save(f"round-{round:06d}"))

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from potluck.model import LanguageModel
+from potluck.node.learning.base import Learning
 from potluck.node.learning.batch import Batch, Scored
 from potluck.node.learning.passes import Portion, require_foreign
 from potluck.objective.filters import divergence_from_author, filter_advantages
-from potluck.objective.losses import LOSSES, Loss
+from potluck.objective.losses import LOSSES
 from potluck.objective.methods import ObjectiveConfig, Others
 from potluck.objective.others import select_others, sequence_likelihood
 from potluck.objective.weights import ScoredRows, Weight, untrusted_likelihood
@@ -54,18 +55,14 @@ def unscored(batch: Batch, *, has_reference: bool) -> Scored:
 
 
 def score_rows(
-    scored: Scored,
-    row_M: Tensor,
-    micro: Batch,
-    found: tuple[Tensor, Tensor],
-    me: str,
-    objective: ObjectiveConfig,
-    weight: Weight | None,
+    learner: Learning, scored: Scored, portion: Portion, found: tuple[Tensor, Tensor]
 ) -> None:
-    """Apply the filter and the weights to the rows of a micro-batch, and measure them, in place;
+    """Apply the filter and the weights to the rows of a portion, and measure them, in place;
     ``found`` are their ln pi_start and entropies. A weight that needs the whole batch is left to
-    ``weigh_batch``."""
-    (start_MT, entropy_MT), kept_M = found, candidates(micro, me, objective)
+    ``completed``."""
+    (row_M, micro), (start_MT, entropy_MT) = portion, found
+    objective, weight = learner.objective, learner.weight
+    kept_M = candidates(micro, learner.name, objective)
     if objective.filter:
         divergence_M = divergence_from_author(
             start_MT,
@@ -74,10 +71,8 @@ def score_rows(
             estimator=objective.divergence_estimator,
             reduce=objective.divergence_reduce,
         )
-        # Of authors that are not trusted no failure is left.
-        near_M = torch.where(micro.trusted_B, divergence_M, 0.0)
-        kept_M = filter_advantages(kept_M, near_M, limit=objective.divergence_limit)
-    rows = _rows(micro, kept_M, torch.ones_like(micro.trusted_B), found, me)
+        kept_M = filter_advantages(kept_M, divergence_M, limit=objective.divergence_limit)
+    rows = _rows(micro, kept_M, torch.ones_like(micro.trusted_B), found, learner.name)
     if weight and not weight.needs_batch:
         kept_M = kept_M * _of_trusted(weight, rows, objective)
     width = start_MT.shape[1]
@@ -117,13 +112,12 @@ def row_metrics(
     return torch.stack([columns[name].double() for name in METRICS], dim=1)
 
 
-def weigh_batch(scored: Scored, me: str, objective: ObjectiveConfig, weight: Weight) -> Scored:
-    """Apply a weight that needs the whole batch."""
+def _weigh_batch(learner: Learning, scored: Scored, weight: Weight) -> Scored:
     kept_B, read_B = scored.kept_advantage_B, scored.read_B
     both = scored.logp_start_BT, scored.entropy_BT
     logp_start_BT, entropy_BT = (torch.where(read_B.unsqueeze(1), each, 0.0) for each in both)
-    rows = _rows(scored.batch, kept_B, read_B, (logp_start_BT, entropy_BT), me)
-    weight_B = _of_trusted(weight, rows, objective)
+    rows = _rows(scored.batch, kept_B, read_B, (logp_start_BT, entropy_BT), learner.name)
+    weight_B = _of_trusted(weight, rows, learner.objective)
     if bad := (kept_B != 0).logical_and(~weight_B.isfinite()).sum().item():
         name = getattr(weight.of, "__name__", "a weight of one's own")
         raise NonFiniteError(
@@ -133,36 +127,28 @@ def weigh_batch(scored: Scored, me: str, objective: ObjectiveConfig, weight: Wei
     return replace(scored, kept_advantage_B=torch.where(kept_B == 0, 0.0, kept_B * weight_B))
 
 
-def completed(
-    scored: Scored,
-    me: str,
-    objective: ObjectiveConfig,
-    weight: Weight | None,
-    policy: LanguageModel | None = None,
-) -> Scored:
+def completed(learner: Learning, scored: Scored, policy: LanguageModel | None = None) -> Scored:
     """Drop foreign rows whose log-probability is not finite; raise NonFiniteError for an own one,
     or a weight of a ``policy`` that is here. Apply a weight that needs the whole batch."""
     rows = (~scored.logp_start_BT.isfinite().all(dim=1)).nonzero().squeeze(1).tolist()
     for row in rows:
-        require_foreign(scored.batch.completions[row], "log-probability", policy, me)
+        require_foreign(scored.batch.completions[row], "log-probability", policy, learner.name)
     scored = scored.without(dict.fromkeys(rows, "log-probability"))
-    if weight and weight.needs_batch:
-        return weigh_batch(scored, me, objective, weight)
+    if learner.weight and learner.weight.needs_batch:
+        return _weigh_batch(learner, scored, learner.weight)
     return scored
 
 
-def policy_loss(
-    portion: Portion, scored: Scored, logp_MT: Tensor, objective: ObjectiveConfig, loss: Loss | None
-) -> Tensor:
-    """Compute the mean loss of a portion's rows, by a ``loss`` of one's own if there is one."""
+def policy_loss(learner: Learning, portion: Portion, scored: Scored, logp_MT: Tensor) -> Tensor:
+    """Compute the mean loss of a portion's rows."""
     (row_M, micro), device = portion, logp_MT.device
     start_MT = scored.logp_start_BT[row_M, : logp_MT.shape[1]].to(device)
     mask_MT, trusted_M = micro.mask_BT.to(device), micro.trusted_B.to(device)
     # The claims of an author that is not trusted are not read: its weight is P^c.
     gen_MT = torch.where(trusted_M.unsqueeze(1), micro.logp_gen_BT.to(device), start_MT)
     kept_M = scored.kept_advantage_B[row_M].to(device)
-    given = logp_MT, start_MT, gen_MT, kept_M, mask_MT, objective
-    return (loss or LOSSES[objective.importance])(*given)
+    loss = learner.loss or LOSSES[learner.objective.importance]
+    return loss(logp_MT, start_MT, gen_MT, kept_M, mask_MT, learner.objective)
 
 
 def _of_trusted(weight: Weight, rows: ScoredRows, objective: ObjectiveConfig) -> Tensor:

@@ -7,8 +7,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
-
 from potluck.show.web.rounds import NodeRounds
 from potluck.show.web.views import ExperimentEntry, PairView, RunView, StartView, TextsView
 from potluck.types import PotluckError
@@ -20,7 +18,7 @@ class NotHereError(PotluckError):
 
 class RunFeed:
     """One run: sections of its view that each look makes anew, and the rounds of its nodes. All
-    pages that show it share one look, and one text of equal changes."""
+    pages that show it share one look."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,8 +27,6 @@ class RunFeed:
         self._sections: dict[str, Any] = {}
         self._changed: dict[str, int] = {}
         """Step in which each section was last another one."""
-        self._messages: dict[int, tuple[bytes, bool]] = {}
-        """Encoded views of the present step, by the step that their readers have."""
 
     def look(self, *, every_s: float = 0.0) -> int:
         """Take in what is new, unless this was done less than ``every_s`` ago; return the number of
@@ -49,7 +45,6 @@ class RunFeed:
             self._changed |= dict.fromkeys(new, step)
             if new or any(its.newest_step == step for its in self._rounds.values()):
                 self._step = step
-                self._messages.clear()
             return self._step
         finally:
             self._lock.release()
@@ -60,20 +55,13 @@ class RunFeed:
 
     def view(self, since: int = 0) -> RunView:
         """Return what changed after the state of number ``since``; all of it if that is 0."""
-        rows = {name: its.since(since) for name, its in self._rounds.items()}
-        return RunView(
-            now_s=self._now_s,
-            curves={name: its for name, its in rows.items() if its} or None,
-            **{name: self._sections[name] for name, at in self._changed.items() if at > since},
-        )
-
-    def message(self, since: int) -> tuple[bytes, bool]:
-        """Return (this view as JSON; whether the run is over)."""
         with self._lock:
-            if since not in self._messages:
-                view = self.view(since)
-                self._messages[since] = msgspec.json.encode(view), view.is_over
-            return self._messages[since]
+            rows = {name: its.since(since) for name, its in self._rounds.items()}
+            return RunView(
+                now_s=self._now_s,
+                curves={name: its for name, its in rows.items() if its} or None,
+                **{name: self._sections[name] for name, at in self._changed.items() if at > since},
+            )
 
     def pair(self, learner: str, author: str) -> PairView:
         raise NotImplementedError

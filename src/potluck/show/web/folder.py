@@ -148,9 +148,7 @@ class WatchedRun(RunFeed):
             "is_over": self._is_over(nodes) and not self._makes(controls),
         }
         if recipe:
-            made["recipe"] = views.RecipeView(
-                method=title_of(recipe.objective), settings=dict(recipe.settings)
-            )
+            made |= {"method": title_of(recipe.objective), "settings": dict(recipe.settings)}
         if changed or not self._step:
             self._matrix |= {node.name: node.rounds.matrix() for node in changed}
             made["matrix"] = self._whole_matrix()

@@ -78,8 +78,7 @@ class Server(Starlette):
         return run
 
     def _run(self, request: Request) -> Response:
-        whole, _ = self._looked(request).message(0)
-        return Response(whole, media_type="application/json")
+        return _json(self._looked(request).view())
 
     def _events(self, request: Request) -> Response:
         changes = self._changes(self._looked(request))
@@ -93,9 +92,8 @@ class Server(Starlette):
             # The step is taken first: what changes meanwhile is sent again, never left out.
             now = await run_in_threadpool(run.look, every_s=0.0 if is_over else LOOK_EVERY_S)
             if now > step:
-                message, has_ended = await run_in_threadpool(run.message, step)
-                for part in (b"data: ", message, b"\n\n"):
-                    yield part
+                message, has_ended = await run_in_threadpool(_message, run, step)
+                yield message
                 step, is_over, told_s = now, is_over or has_ended, time.monotonic()
             elif time.monotonic() - told_s > KEEP_ALIVE_S:
                 yield b": keep-alive\n\n"
@@ -116,6 +114,11 @@ class Server(Starlette):
 
     def _search(self, request: Request) -> Response:
         return _json(self._looked(request).search(_given(request, "node"), _given(request, "q")))
+
+
+def _message(run: RunFeed, since: int) -> tuple[bytes, bool]:
+    view = run.view(since)
+    return b"data: %b\n\n" % msgspec.json.encode(view), view.is_over
 
 
 def _given(request: Request, name: str) -> str:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -21,10 +21,9 @@ from potluck.show.web.views import TextPlace, TextsView, TextView
 MOST_ROUNDS = 1000
 MOST_TEXTS, MOST_PLACES = 256, 200
 """Completions of one answer; places of surprising ones."""
-TEXT = 20_000
-"""Longest text of a completion; all messages of an episode have one text's length."""
 SEARCH_BYTES, ROUND_BYTES = 64 << 20, 4 << 20
-"""Most of a file that is read for one search, from its end; most of a round that is read."""
+"""Most of a file that is read for one search, from its end; most of a round that is read, and of
+what a search finds."""
 
 
 _Key = tuple[int, str, str, int]
@@ -103,7 +102,8 @@ class NodeTexts:
             for round in sorted(self._written.stretches, reverse=True) if wanted else ():
                 left -= self._written.size(round)
                 found += self._texts(round, MOST_TEXTS + 1, wanted)
-                if left < 0 or len(found) > MOST_TEXTS:
+                size = sum(len(text.text) for text in found)
+                if left < 0 or len(found) > MOST_TEXTS or size > ROUND_BYTES:
                     return self._view(found[:MOST_TEXTS], is_cut=True)
             return self._view(found, is_cut=False)
 
@@ -116,7 +116,7 @@ class NodeTexts:
         asked = newest(self._folder / PROBLEMS, GradedProblem, SEARCH_BYTES)
         # A folder of 0.2.0 has no such file: there the texts keep what recorded.jsonl has.
         problems = {
-            each.problem: {"question": each.question[:TEXT], "answer": each.answer[:TEXT]}
+            each.problem: {"question": each.question, "answer": each.answer}
             for each in asked
             if each.problem in wanted
         }
@@ -151,40 +151,17 @@ def _words(line: WrittenCompletion) -> Iterator[str]:
     yield from (said.words for said in line.turns)
 
 
-def _turns(line: WrittenCompletion) -> list[tuple[str, str]]:
-    turns, left = list[tuple[str, str]](), TEXT
-    for said in line.turns:
-        if left <= 0:
-            break
-        words = said.words[:left]
-        turns.append((said.role, words))
-        left -= len(words)
-    return turns
-
-
 def _text(line: WrittenCompletion, recorded: Recorded | None) -> TextView:
-    turns, read = _turns(line), dict[str, Any]()
-    if recorded:
-        read = {
-            "question": recorded.question[:TEXT],
-            "advantage": recorded.advantage,
-            "kept_advantage": recorded.kept,
-            "why": recorded.why,
-            "lengths": [*recorded.turns],
-            "measure": recorded.measure,
-            "surprise": recorded.surprise,
-        }
-        with suppress(ValueError):  # columns that do not fit each other
-            read["tokens"] = recorded.tokens()
     return TextView(
         round=line.round,
         problem=line.problem,
         author=line.author,
         index=line.index,
         reward=line.reward,
-        text=line.text[:TEXT],
+        text=line.text,
         end=line.end,
-        turns=turns,
-        turns_left_out=len(line.turns) - len(turns),
-        **read,
+        question=recorded.question if recorded else "",
+        turns=[(said.role, said.words) for said in line.turns],
+        surprise=recorded.surprise if recorded else None,
+        recorded=recorded,
     )

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from potluck.reports.answers import ControlAnswer
 from potluck.reports.events import EventLine
-from potluck.reports.tokens import Measure
+from potluck.reports.tokens import Recorded
 
 State = Literal[
     "training", "recovering", "silent", "quarantined", "ended", "stopped", "awaited", "unknown"
@@ -83,19 +83,15 @@ class ControlView(Struct, frozen=True, kw_only=True):
     verdict: str = ""
 
 
-class RecipeView(Struct, frozen=True, kw_only=True):
-    method: str = "?"
-    settings: dict[str, str] = {}
-    """Every key of the recipe, dotted, with its value as text."""
-
-
 class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run as it is now. In a message about a change a section that did not change is None."""
 
     now_s: float
     name: str = ""
     rounds: int = 0
-    recipe: RecipeView | None = None
+    method: str | None = None
+    settings: dict[str, str] | None = None
+    """Every key of the recipe, dotted, with its value as text."""
     controls: list[ControlView] | None = None
     control_command: str | None = None
     nodes: list[NodeView] | None = None
@@ -137,20 +133,11 @@ class TextView(TextPlace, frozen=True, kw_only=True):
     question: str = ""
     answer: str = ""
     """Right answer; empty: the task has none."""
-    advantage: float | None = None
-    kept_advantage: float | None = None
-    """Advantage after filter and weights: 0 where nothing was learned from it."""
-    why: str = ""
-    tokens: list[tuple[str, float | None]] = []
-    """Text of each token in order, and its number, see ``measure``; empty: not recorded. Texts are
-    those of single tokens, the stop token's too, so they may differ from ``text``."""
-    measure: Measure = "log-ratio"
     turns: list[tuple[str, str]] = []
     """Messages of an episode, each with its role; "assistant": its model wrote it."""
-    turns_left_out: int = 0
-    """Messages beyond what a page shows of one episode."""
-    lengths: list[int] = []
-    """Tokens of each message that its model wrote; empty: not recorded."""
+    recorded: Recorded | None = None
+    """What became of it and why, and its tokens. Their texts are those of single tokens, the stop
+    token's too, so they may differ from ``text``."""
 
 
 class TextsView(Struct, frozen=True, kw_only=True):

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from potluck.episode import EnvironmentFailed, Grade, ToolCall, Turn
 from potluck.files import derived_seed
+from potluck.tasks.environments.host import Process
 from potluck.tasks.environments.kinds import EnvironmentKind, Spec
-from potluck.tasks.environments.process import Process
 
 TURNS, FIRST_TURNS, MOST_ROWS = 8, 16, 3
 TIME_S = 3.0

@@ -1,4 +1,4 @@
-"""Environments in a process apart: the only place where the code of a user's class runs.
+"""Environments in a process apart, the only place where the code of a user's class runs.
 
 A line asks, as JSON, and a line answers (``confined.py``). A key names an episode:
 
@@ -15,18 +15,47 @@ Whatever else stands in a line is an error: the episode is over, and the process
 import ctypes
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from potluck.episode import Turn
+from potluck.confined import Confined, NotReady
+from potluck.episode import EnvironmentFailed, Turn
+from potluck.files import one_line
 from potluck.tasks.environments.kinds import KINDS, Instance, Spec
 from potluck.tasks.rewards import load_function
 
 NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000
+SLACK = 4.0
+"""Seconds on the clock for each that the processor may compute: machines are busy."""
+
+
+class Process(Confined):
+    """A process that plays, as other processes see it."""
+
+    def __init__(
+        self, spec: Spec, limit_s: float, limit_bytes: int, variables: Mapping[str, str]
+    ) -> None:
+        """Start nothing yet. ``limit_s`` is of each line, of the processor."""
+        words = msgspec.json.encode(spec).decode()
+        super().__init__(__name__, limit_s, limit_bytes, words, variables=variables)
+        self._name, self._limit_s, self._gib = spec.name, limit_s, f"{limit_bytes / 2**30:g} GiB"
+
+    def call(self, *line: Any) -> Any:
+        """Ask, as above; raise EnvironmentFailed where it answers with an error,
+        or with none within the limits."""
+        try:
+            said = self.ask(json.dumps(line) + "\n", SLACK * self._limit_s)
+            ended = f"it ended its process, or took more than {self._limit_s:g} s or {self._gib}"
+        except NotReady as error:
+            said = str(error).removeprefix("TaskError: ")
+            ended = f"its process ended as it began; task.memory_gib leaves it {self._gib}"
+        if said.startswith("["):
+            return json.loads(said)
+        raise EnvironmentFailed(f"{self._name}: {one_line(said or ended)}")
 
 
 def prepare(spec: str) -> Callable[[bytes], str]:

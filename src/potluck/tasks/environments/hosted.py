@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from potluck.episode import EnvironmentFailed, Grade, Step, Turn, digest_of, text_of
 from potluck.files import available_cores
 from potluck.tasks.environments.check import Checked, check
+from potluck.tasks.environments.host import Process
 from potluck.tasks.environments.kinds import Spec
-from potluck.tasks.environments.process import Process
 from potluck.types import OBSERVED_BYTES, Completion, Episode, Observation, Problem
 
 Made = TypeVar("Made")

@@ -1,20 +1,30 @@
 """A task whose answers are episodes: another task's problems, or numbers, and an environment."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, get_args
 
 from msgspec import Meta
 
 from potluck.episode import EnvironmentFailed, turns_in
-from potluck.fields import Positive
+from potluck.fields import Count, Positive
 from potluck.files import derived_seed
-from potluck.tasks.base import Attempts, DerivedTask, Graded, Task, TaskError, TaskOptions
+from potluck.tasks.base import (
+    Attempts,
+    DerivedTask,
+    Graded,
+    HeldTask,
+    Split,
+    Task,
+    TaskError,
+    TaskOptions,
+)
 from potluck.tasks.environments.hosted import HostedEnvironment, Start
 from potluck.tasks.environments.kinds import KINDS, EnvironmentKind, Spec
-from potluck.types import OUT_OF_ROOM, Problem
+from potluck.types import OUT_OF_ROOM, Completion, Problem
 
 RowOf = Callable[[str], Mapping[str, Any]]
 
@@ -116,3 +126,75 @@ class EnvironmentTask(DerivedTask):
             paid.append(min(episode.reward, 0.0) if is_cut else episode.reward)
         rewards = paid if self._pays else self._task.rewards(problems, completions, last)
         return rewards, {"task": rewards}
+
+
+class NumberedOptions(PlayOptions, frozen=True, kw_only=True):
+    """Problems without data: a class makes each of them up, at ``reset``."""
+
+    problems: Count = 2_000
+    """Problems to train on."""
+    validation_problems: Count = 256
+    """Problems to validate on, and as many out of distribution, if there are any."""
+    question: str = ""
+    """Text before what the environment says at first, the same in all problems."""
+    system_prompt: str = ""
+    """System prompt of all problems."""
+
+    def columns(self, split: Split) -> Mapping[str, Any] | None:
+        """Return what ``reset`` gets beside ``number`` and ``seed``; None: no such split."""
+        raise NotImplementedError
+
+    def make(self) -> EnvironmentTask:
+        if (entry := self.play()) is None:
+            raise TaskError(f"task.name is {self.name!r}, but no task.game or task.environment")
+        base = Numbered(self)
+        return EnvironmentTask(base, self, *entry, row=base.row)
+
+    @property
+    def name(self) -> str:
+        return str(self.__struct_config__.tag)
+
+
+class GameOptions(NumberedOptions, frozen=True, kw_only=True, tag_field="name", tag="game"):
+    """A class of your own that makes up its problems: docs/environments.md."""
+
+    game: str = ""
+    """Class with ``reset(**row)`` and ``step(text)``: ``FILE.py:NAME`` or ``MODULE:NAME``. It is
+    code, so it runs only with ``--trust-code``."""
+    environment: str = ""
+    """Class of TRL's ``environment_factory`` instead: its methods are tools."""
+    parameters: Mapping[str, Any] = MappingProxyType({})
+    """Keywords that ``reset`` gets, the same in all problems."""
+    other_parameters: Mapping[str, Any] | None = None
+    """Those of the problems out of distribution; without them there are none."""
+
+    def columns(self, split: Split) -> Mapping[str, Any] | None:
+        return self.other_parameters if split == "out-of-distribution" else self.parameters
+
+
+class Numbered(HeldTask):
+    """Problems that are a number each, from 0 over all splits; an environment makes up the rest."""
+
+    def __init__(self, options: NumberedOptions) -> None:
+        self._rows, columns_of = dict[str, Mapping[str, Any]](), []
+        asked = options.question, "", options.system_prompt
+        splits: dict[Split, list[Problem]] = {}
+        for split in sorted(get_args(Split), reverse=True):
+            if (columns := options.columns(split)) is None:
+                continue
+            size = options.problems if split == "train" else options.validation_problems
+            problems = [Problem(f"{options.name}/{split}/{i}", *asked) for i in range(size)]
+            for number, problem in enumerate(problems, start=len(self._rows)):
+                self._rows[problem.id] = {"number": number, **columns}
+            splits[split] = problems
+            columns_of.append((split, size, dict(columns)))
+        super().__init__(f"numbered 1: {json.dumps(columns_of, sort_keys=True)}", splits)
+
+    def row(self, id: str) -> Mapping[str, Any]:
+        return self._rows[self.problem(id).id]
+
+    def rewards(
+        self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
+    ) -> list[float]:
+        """Raise TaskError: nothing is known of a number."""
+        raise TaskError("the environment has no get_reward; give it one, or a [[reward]]")

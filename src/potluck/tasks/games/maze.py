@@ -25,7 +25,7 @@ from msgspec import Meta
 from potluck.fields import Count
 from potluck.tasks.base import Split, TaskError
 from potluck.tasks.environments.kinds import EnvironmentKind
-from potluck.tasks.environments.numbered import NumberedOptions
+from potluck.tasks.environments.task import NumberedOptions
 
 MazeKind = Literal["keys", "portals", "any"]
 Size = Annotated[int, Meta(ge=3, le=9)]

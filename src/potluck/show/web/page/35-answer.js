@@ -33,7 +33,7 @@ function tableOfAnswers(told, greedy) {
 
 /** What is told, in elements: the answers, or why there is none yet. */
 function answerParts(view) {
-  const { controls, control_command, nodes, rounds, is_over, recipe } = view;
+  const { controls, control_command, nodes, rounds, is_over, settings } = view;
   const said = (text) => el("p.what", text);
   if (nodes?.length === 1) return [said("There is one node: it learns from nobody else.")];
   if (!controls) return [said("This page only listens: open the page of the run's folder for this.")];
@@ -59,7 +59,7 @@ function answerParts(view) {
     return [verdicts, table, said(`${how} ${meaning}`), ...making];
   }
   if (making.length) return making;
-  if (!is_over && (recipe?.settings?.control ?? "[]") !== "[]")
+  if (!is_over && (settings?.control ?? "[]") !== "[]")
     return [said(`Its controls are made when the run is done: ${CONTROL}.`)];
   const tells = `Only a control tells: ${CONTROL}. This run has none.`;
   if (source.isKept || !control_command) return [said(tells)];
@@ -75,6 +75,6 @@ function answerSection() {
     if (key !== known) node.replaceChildren(...answerParts(view));
     known = key;
   };
-  const needs = ["controls", "nodes", "recipe", "is_over"];
+  const needs = ["controls", "nodes", "settings", "is_over"];
   return { id: "answer", title: "Does it help me?", needs, node, update };
 }

@@ -41,22 +41,36 @@ function tokenLegend(measure) {
   );
 }
 
-function outcome(text) {
-  const taken = text.kept_advantage ?? null;
-  const had = text.advantage ?? null;
-  if (had === null || taken === null) return ["", text.why ?? ""];
-  if (taken === 0) return [had === 0 ? "nothing to learn" : "dropped", text.why ?? ""];
-  return [Math.abs(taken) < Math.abs(had) - 1e-9 ? "kept in part" : "kept", text.why ?? ""];
+const DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
+
+/** The tokens of a recorded completion, [text, number] each, from the columns of reports/tokens.py. */
+function tokensOf({ text = "", lengths = "", numbers = "" }) {
+  const letters = [...text];
+  const [value, steps] = [(digit) => DIGITS.indexOf(digit), DIGITS.length];
+  let at = 0;
+  const tokens = [...lengths].map((length, place) => {
+    const [high, low] = numbers.slice(2 * place, 2 * place + 2);
+    const number = numbers ? (value(high) * steps + value(low) - steps ** 2 / 2 + 1) / 100 : null;
+    return [letters.slice(at, (at += value(length))).join(""), number];
+  });
+  return at === letters.length ? tokens : []; // columns that do not fit each other
+}
+
+function outcome({ recorded }) {
+  if (!recorded) return ["", ""];
+  const { advantage: had, kept: taken, why = "" } = recorded;
+  if (taken === 0) return [had === 0 ? "nothing to learn" : "dropped", why];
+  return [Math.abs(taken) < Math.abs(had) - 1e-9 ? "kept in part" : "kept", why];
 }
 
 function textLine(text) {
   const [taken, why] = outcome(text);
   const pill = (name, content) => (content ? el("span", { class: `pill ${name}` }, content) : null);
+  const { advantage: had, kept, measure: name = "log-ratio" } = text.recorded ?? {};
+  const tokens = tokensOf(text.recorded ?? {});
   const advantage =
-    text.advantage === null || text.advantage === undefined
-      ? null
-      : `advantage ${plain(text.advantage, 2)}${taken.startsWith("kept in") ? ` → ${plain(text.kept_advantage, 2)}` : ""}`;
-  const name = text.measure === "ln p" ? "ln p" : "log-ratio";
+    text.recorded &&
+    `advantage ${plain(had, 2)}${taken === "kept in part" ? ` → ${plain(kept, 2)}` : ""}`;
   const token = ([piece, value]) =>
     el(
       "span",
@@ -72,7 +86,7 @@ function textLine(text) {
       tableOf(
         `${name} of each token, nats`,
         ["token", name],
-        text.tokens.map(([piece, value]) => [JSON.stringify(piece), plain(value, 2)]),
+        tokens.map(([piece, value]) => [JSON.stringify(piece), plain(value, 2)]),
       ),
     );
   const end = text.end && text.end !== "stop" ? pill("", ENDS[text.end] ?? text.end) : null;
@@ -80,19 +94,19 @@ function textLine(text) {
     "li.text",
     { tabindex: -1 },
     text.turns?.length
-      ? episode(text, token)
-      : el("pre", ...(text.tokens?.length ? text.tokens.map(token) : [text.text])),
+      ? episode(text, tokens, token)
+      : el("pre", ...(tokens.length ? tokens.map(token) : [text.text])),
     el(
       "div.facts",
       pill(text.reward >= 1 - 1e-9 ? "right" : "wrong", `reward ${plain(text.reward, 2)}`),
       el("span.by", `${text.author}, no. ${text.index}`),
-      text.turns?.length && !text.turns_left_out ? pill("", plural(turnsOf(text), "turn")) : null,
+      text.turns?.length ? pill("", plural(turnsOf(text), "turn")) : null,
       pill("", advantage),
       pill(taken === "dropped" ? "dropped" : "", taken),
       why ? el("span.why", why) : null,
       end,
       text.surprise ? pill("", `surprise ${plain(text.surprise, 2)} nats`) : null,
-      text.tokens?.length ? folded("Tokens", asTable).node : null,
+      tokens.length ? folded("Tokens", asTable).node : null,
     ),
   );
 }
@@ -101,19 +115,18 @@ const turnsOf = (text) => text.turns.filter(([role]) => role === "assistant").le
 const unseen = (words) => el("span.unseen", words);
 
 /** An episode in order: what was written, by its tokens where they are recorded, and what was said. */
-function episode(text, token) {
-  const lengths = text.lengths?.length >= turnsOf(text) ? [...text.lengths] : [];
+function episode(text, recorded, token) {
+  const turns = text.recorded?.turns ?? [];
+  const lengths = turns.length >= turnsOf(text) ? [...turns] : [];
   let at = 0;
   const message = ([role, words]) => {
     if (role !== "assistant") return el("li.heard", unseen(`${role}: `), el("pre", words));
     const length = lengths.shift() ?? 0;
-    const tokens = (text.tokens ?? []).slice(at, (at += length));
+    const tokens = recorded.slice(at, (at += length));
     const isWhole = length > 0 && tokens.length === length;
     return el("li.wrote", unseen("model: "), el("pre", ...(isWhole ? tokens.map(token) : [words])));
   };
-  const left = text.turns_left_out;
-  const rest = left ? el("li.hint", `${plural(left, "more message")} in completions.jsonl`) : null;
-  return scrolled("Turns", el("ol.turns", ...text.turns.map(message), rest));
+  return scrolled("Turns", el("ol.turns", ...text.turns.map(message)));
 }
 
 /** The completions to one problem of one round, its prompt above them. */
@@ -265,7 +278,7 @@ function textsSection(run) {
     const places = answer.surprising ?? [];
     surprises.hidden = places.length === 0;
     const measures = Object.keys(MEASURES_OF_TOKENS).filter((name) =>
-      texts.some((text) => text.tokens?.length && (text.measure ?? "log-ratio") === name),
+      texts.some((text) => text.recorded?.lengths && (text.recorded.measure ?? "log-ratio") === name),
     );
     legend.replaceChildren(...measures.map(tokenLegend));
     [after.disabled, before.disabled] = [rank >= places.length - 1, rank <= 0];

@@ -22,7 +22,7 @@ function runPage(parent, id, part) {
   const recipe = el("p.quietline");
   const bar = progress("Rounds of the run");
   let view = null;
-  const keys = () => Object.entries(view?.recipe?.settings ?? {});
+  const keys = () => Object.entries(view?.settings ?? {});
   const settings = folded("Recipe in full", () =>
     scrolled("Recipe in full", tableOf("Every key of the recipe", ["key", "value"], keys())),
   );
@@ -95,7 +95,7 @@ function runPage(parent, id, part) {
     );
     bar.node.hidden = !view.rounds;
     bar.set(done / view.rounds);
-    write(recipe, view.recipe ? recipeLine(view.recipe) : "");
+    write(recipe, recipeLine(view));
     settings.node.hidden = !keys().length;
     settings.renew();
   }

@@ -1,9 +1,11 @@
-"""The scripts that make the base models of the scales tiny and drawn."""
+"""The scripts that make the base models of the scales, and the problems of words."""
 
 import dataclasses
 import hashlib
 import importlib
+import math
 import random
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -63,13 +65,16 @@ def test_a_pair_set_aside_for_choosing_is_in_no_experiment(scale):
         assert not [pair for pair in pairs if pair.endswith((".90", ".91"))]
 
 
+def require_a_lot_of_the_name(script, monkeypatch, out, one, two):
+    first = made(script, monkeypatch, out / "once", one)
+    assert [path.name for path in (out / "once").iterdir()] == [one]
+    assert made(script, monkeypatch, out / "again", one) == first
+    assert made(script, monkeypatch, out / "again", two) != first
+    assert (out / "once" / one / "tokenizer.json").is_file()
+
+
 def test_a_lot_is_the_name_s_and_the_same_each_time(brief, tmp_path, monkeypatch):
-    one, two = "size-small-0", "size-small-1"
-    first = made(brief, monkeypatch, tmp_path / "once", one)
-    assert [path.name for path in (tmp_path / "once").iterdir()] == [one]
-    assert made(brief, monkeypatch, tmp_path / "again", one) == first
-    assert made(brief, monkeypatch, tmp_path / "again", two) != first
-    assert (tmp_path / "once" / one / "tokenizer.json").is_file()
+    require_a_lot_of_the_name(brief, monkeypatch, tmp_path, "size-small-0", "size-small-1")
 
 
 def test_the_lessons_of_two_sizes_are_those_that_the_committed_cells_models_had(script):
@@ -259,3 +264,105 @@ def test_only_what_a_model_writes_itself_is_to_be_predicted(games):
     a, b, c = tokenizer.convert_tokens_to_ids(["a", "b", "c"])
     assert ids == [bos, a, b, eos, c, c, a, eos]
     assert wanted == [ignored, ignored, b, eos, ignored, ignored, a, eos]
+
+
+# The scale words
+
+STYLES = ("prose", "brief", "list")
+
+
+@pytest.fixture
+def words(script_of):
+    return script_of("word_problems")
+
+
+@pytest.fixture
+def teacher(script_of, monkeypatch, tmp_path):
+    """Models that learn next to nothing, and few problems, below ``tmp_path``."""
+    found = script_of("make_words_models")
+    parts = {part: (5, kinds) for part, (_, kinds) in found.PARTS.items()}
+    brief = {"SHARED": tmp_path / "shared", "TAUGHT_FROM": 300, "SAMPLES": 4, "LOWEST": 0.0}
+    for name, value in {**brief, "PARTS": parts}.items():
+        monkeypatch.setattr(found, name, value)
+    for name, its in found.PRETRAININGS.items():
+        short = dataclasses.replace(its, hidden_size=16, layers=1, steps=3)
+        monkeypatch.setitem(found.PRETRAININGS, name, short)
+    found.tokenizer.cache_clear()
+    yield found
+    found.tokenizer.cache_clear()
+
+
+def test_every_choice_of_a_writer_is_counted(words):
+    """A fair choice of two, of which one has a choice of its own with odds of three to one."""
+    expected = {"a": math.log(2), "bc": math.log(2 * 4 / 3), "bd": math.log(2 * 4)}
+    found = {}
+    for seed in range(40):
+        writer = words.Writer(random.Random(seed))
+        text = writer.expanded("[a|b[3~c|d]]")
+        assert writer.nats == pytest.approx(expected[text])
+        found[text] = found.get(text, 0) + 1
+    assert found.keys() == expected.keys()
+    assert found["bc"] > found["bd"]
+
+
+@pytest.mark.parametrize("kind", ["add", "mul", "mixed"])
+def test_each_step_goes_on_from_the_last_and_its_sum_is_right(words, kind):
+    compute = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__, "/": int.__floordiv__}
+    lot = random.Random(kind)
+    for _ in range(300):
+        asked = words.problem(lot, kind)
+        for step in asked.steps:
+            assert compute[step.sign](step.x, step.y) == step.result
+        for before, step in zip(asked.steps, asked.steps[1:], strict=False):
+            assert step.x == before.result
+        assert asked.answer == str(asked.steps[-1].result)
+        signs = {"+" if step.sign in "+-" else "*" for step in asked.steps}
+        assert signs == {"add": {"+"}, "mul": {"*"}, "mixed": {"+", "*"}}[kind]
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_solution_is_right_and_a_mistake_is_not(words, style):
+    lot, wrong = random.Random(style), 0
+    for _ in range(200):
+        asked = words.problem(lot, lot.choice(["add", "mul", "mixed"]))
+        text = words.solution(words.Writer(lot), asked, style)
+        assert words.is_right(text, asked.answer)
+        spoiled = words.solution(words.Writer(lot), words.mistaken(lot, asked), style)
+        wrong += not words.is_right(spoiled, asked.answer)
+    assert wrong > 180  # 3 + 3 for 6: a mistake may end where it should
+
+
+def test_the_reward_of_the_recipes_is_that_of_the_script(words):
+    file = importlib.util.spec_from_file_location(
+        "rewards", REPOSITORY / "experiments" / "words" / "rewards.py"
+    )
+    rewards = importlib.util.module_from_spec(file)
+    file.loader.exec_module(rewards)
+    texts = [" It is so. #### 17 ", " #### 18", "17", "#### 17 apples", " #### 17 #### 17", ""]
+    found = rewards.right(completions=texts, answer=["17"] * 6, prompts=texts)
+    assert found == [float(words.is_right(text, "17")) for text in texts] == [1.0, *[0.0] * 5]
+
+
+def test_it_makes_the_models_and_the_problems_that_the_recipes_name(teacher):
+    scale = tomllib.loads((REPOSITORY / "experiments" / "words.toml").read_text())
+    named = set()
+    for recipe in (REPOSITORY / "experiments" / "words").glob("*.toml"):
+        tree = tomllib.loads(recipe.read_text())
+        for node in tree["node"].values():
+            pattern = Path(node["model"]).name
+            named |= {pattern.replace("{index}", str(index)) for index in scale["indices"]}
+        parts = {Path(tree["task"][key]) for key in ("path", "validation", "out_of_distribution")}
+        assert {part.stem for part in parts} == set(teacher.PARTS)
+        assert {part.parent for part in parts} == {Path("models/words")}
+    assert set(teacher.NAMES) == named
+
+
+def test_a_lot_of_words_is_the_name_s_and_no_question_comes_twice(teacher, tmp_path, monkeypatch):
+    names = "words-style-prose-200", "words-style-prose-201"
+    require_a_lot_of_the_name(teacher, monkeypatch, tmp_path, *names)
+    questions = [
+        re.findall('"question": "([^"]*)"', (teacher.SHARED / f"{part}.jsonl").read_text())
+        for part in teacher.PARTS
+    ]
+    assert [len(part) for part in questions] == [5, 5, 5]
+    assert len({question for part in questions for question in part}) == 15
