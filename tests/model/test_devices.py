@@ -87,7 +87,7 @@ def test_a_run_says_in_one_line_that_it_takes_the_cpu_and_only_where_nobody_chos
 def test_an_evaluation_says_so_too(machine, potluck_says, device, is_told):
     machine(driver=True)
     given = ("builtin:digits-small", "--task", "digits", "--problems", "2", "--device", device)
-    code, _, said = potluck_says("evaluate", *given, "--max-new-tokens", "4")
+    code, said, _ = potluck_says("evaluate", *given, "--max-new-tokens", "4")
     assert code == 0
     assert ("--device auto takes the CPU" in said) == is_told
 
