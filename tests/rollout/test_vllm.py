@@ -670,7 +670,7 @@ def test_no_proxy_is_asked_and_a_path_before_v1_is_kept(server, engine_of, monke
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     engine = engine_of()
-    write(changed(engine, url=server.url + "/v1"))
+    write(changed(engine, url=server.url + "/v1", timeout_s=30.0))
     assert set(server.paths()) == {"/collective_rpc", "/reset_prefix_cache", "/v1/completions"}
     with pytest.raises(RolloutError):
         ask(server.url + "/deep/v1/", "GET", "/v1/models")
