@@ -353,7 +353,7 @@ def tensorboard_table(folder):
 
 
 def wandb_table(folder):
-    (file,) = (folder / "wandb").rglob("completions*.table.json")
+    (file,) = (folder / "wandb").rglob("completions/table*.table.json")
     table = json.loads(file.read_text())
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
     return [row | {"turns": json.loads(row["turns"])} for row in rows]

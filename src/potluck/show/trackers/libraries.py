@@ -87,7 +87,7 @@ class Wandb:
             {k: json.dumps(v) if isinstance(v, list) else v for k, v in r.items()} for r in rows
         ]
         table = wandb.Table(columns=[*rows[0]], data=[[*row.values()] for row in cells])
-        self._run.log({"round": round, "completions": table})
+        self._run.log({"round": round, "completions/table": table})  # "completions" is a number
 
     def alert(self, round: int, title: str, text: str) -> None:
         self._run.alert(title, text)
