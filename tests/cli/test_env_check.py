@@ -33,10 +33,10 @@ def test_rows_actions_and_the_kind_reach_the_check_and_a_doubt_is_no_failure(
 
     def check(spec, limits, rows, actions):
         asked.append((spec.kind, spec.name, rows, actions))
-        return Checked(spec.kind, "replay", why=("other rows differ",), warnings=("try --action",))
+        doubts = {"why": ("other rows differ",), "warnings": ("try --action",)}
+        return Checked(spec.kind or "game", "replay", **doubts)
 
     monkeypatch.setattr("potluck.tasks.environments.check.check", check)
-    monkeypatch.setattr("potluck.tasks.environments.check.kind_of", lambda *_: "game")
     (desk / "rows.jsonl").write_text('{"start": 1}\n{"start": 5}\n')
     code, out, err = potluck_says("env", "check", "own.py:steady")
     assert (code, err) == (0, "potluck: try --action\n")
@@ -45,7 +45,7 @@ def test_rows_actions_and_the_kind_reach_the_check_and_a_doubt_is_no_failure(
     more = ("--rows", "rows.jsonl", "--action", "a", "--action", "bb", "--environment")
     assert potluck_says("env", "check", "own.py:steady", *more)[0] == 0
     assert asked == [
-        ("game", "own.py:steady", [{}], ()),
+        (None, "own.py:steady", [{}], ()),  # its kind is found where it is played
         ("environment", "own.py:steady", [{"start": 1}, {"start": 5}], ["a", "bb"]),
     ]
 
