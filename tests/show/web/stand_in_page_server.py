@@ -25,6 +25,7 @@ class Told(RunFeed):
     """Feed of one run, whatever its id; ``change`` is sent to every browser that listens."""
 
     def __init__(self, run: RunView) -> None:
+        super().__init__()
         self.whole = run
         self.shown: StartView = made_start()
         self.other: object = None
@@ -46,6 +47,7 @@ class Told(RunFeed):
         return self.other
 
     def look(self, *, every_s: float = 0.0) -> int:
+        self._messages.clear()
         return 1 + len(self._changes)
 
     def view(self, since: int = 0) -> RunView:
@@ -62,11 +64,6 @@ class Told(RunFeed):
     def texts(self, node: str, round: int | None = None) -> TextsView:
         view = made_texts(node, 59 if round is None else round, self.extra_text)
         return msgspec.structs.replace(view, texts=[*self.episodes, *view.texts])
-
-    def search(self, node: str, words: str) -> TextsView:
-        view = self.texts(node)
-        found = [text for text in view.texts if words in text.text]
-        return msgspec.structs.replace(view, texts=found)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import pytest
 
 from potluck.show.web.page import kept_page, statistics
 from potluck.show.web.views import RunView
-from show.web.made_views import MAZE, NOW_S, made_episode, made_kept, states
+from show.web.made_views import MAZE, NOW_S, made_episode, made_kept, made_text, states
 
 pytestmark = pytest.mark.page
 
@@ -140,9 +140,17 @@ def test_completions_are_found_and_followed_by_surprise(told, address, show):
     assert found.locator(".facts").inner_text() != first
     assert texts.get_by_text("too far from what this model writes").count() > 0
     assert texts.locator(".answer").first.inner_text() == "Right answer: 1477"
-    page.get_by_label("Search").fill("not written by anybody")
-    page.get_by_role("button", name="Find").click()
-    page.get_by_text("Nothing with “not written by anybody” was written").wait_for()
+
+
+def test_numbers_that_do_not_fit_their_tokens_are_not_shown(told, address, show):
+    text = made_text(59, 3, "small")
+    cut = msgspec.structs.replace(text.recorded, numbers=text.recorded.numbers[2:])
+    told.episodes = [msgspec.structs.replace(text, author="other", recorded=cut)]
+    page = show(f"{address}#/run//texts")
+    tokens = page.get_by_text("other, no. 3").locator("../..").locator(".token")
+    tokens.first.wait_for()
+    assert tokens.count() > 1
+    assert tokens.locator("xpath=self::*[@title]").count() == 0
 
 
 def test_an_episode_shows_who_said_what_and_the_tokens_of_each_turn(told, address, show):

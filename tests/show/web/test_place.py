@@ -7,6 +7,7 @@ import pytest
 from potluck.show.web import place as place_module
 from potluck.show.web.feed import NotHereError
 from potluck.show.web.place import Place
+from potluck.show.web.views import ExperimentEntry
 from potluck.types import PotluckError, RunFolderError
 from show.web.run_files import make_run, write_status
 
@@ -83,6 +84,31 @@ def test_what_is_shown_is_bounded_and_says_so(tmp_path, monkeypatch):
         make_run(tmp_path / str(at), "small", rounds=1)
     start = Place([tmp_path]).start()
     assert (len(start.runs), start.is_cut) == (2, True)
+
+
+def test_a_run_without_a_status_is_read_once_until_it_changes(tmp_path, monkeypatch):
+    folder = make_run(tmp_path / "a", "small")
+    read, reads = place_module.read_recipe, []
+    monkeypatch.setattr(place_module, "read_recipe", lambda f: reads.append(f) or read(f))
+    place = Place([tmp_path])
+    assert place.start() == place.start()
+    assert len(reads) == 1
+    (folder / "small" / "metrics.jsonl").touch()
+    place.start()
+    write_status(folder, "small")  # old a second later
+    place.start(), place.start()
+    assert len(reads) == 4
+
+
+def test_the_folder_that_is_watched_has_no_name_in_an_id(tmp_path, monkeypatch):
+    class Cells:
+        is_here = staticmethod(lambda folder: folder == tmp_path)
+        entries = staticmethod(
+            lambda _, name: [ExperimentEntry(experiment=f"{name}:family", name="", done=1)]
+        )
+
+    monkeypatch.setattr(place_module, "experiment_feeds", lambda: [Cells])
+    assert [each.experiment for each in Place([tmp_path]).start().experiments] == [":family"]
 
 
 def test_a_folder_that_is_not_there_is_told_in_a_line(tmp_path):

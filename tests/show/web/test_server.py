@@ -2,15 +2,23 @@
 
 import base64
 import hashlib
+import os
 import re
 import signal
 import socket
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
 
 import pytest
 
-from potluck.show.web import server, states
+from potluck.show.web import feed, server, states
 from potluck.show.web.place import Place
 from show.terminal.run_folders import HOSTILE, metrics
 from show.web.run_files import append, completion, make_run, write_status
@@ -54,7 +62,6 @@ def test_each_path_of_the_api_answers(address):
     assert pair["columns"]["round"] == [0, 1, 2]
     assert asked(address, "texts", run="", node="small")["texts"][0]["round"] == 2
     assert asked(address, "texts", run="", node="small", round=1)["texts"][0]["round"] == 1
-    assert len(asked(address, "search", run="", node="small", q="1+2")["texts"]) == 3
 
 
 @pytest.mark.parametrize(
@@ -94,6 +101,95 @@ def test_a_stream_has_the_run_then_its_changes_then_ends(tmp_path, at_once):
         write_status(folder, "small", phase="ended", round=4)
         *_, last = stream  # it ends by itself
         assert last["is_over"]
+
+
+def test_readers_of_a_run_share_its_feed_and_its_text(folder):
+    made, both = [], threading.Barrier(2)
+
+    class Slow(Place):
+        def run(self, run):
+            with suppress(threading.BrokenBarrierError):
+                both.wait(0.2)  # two that make it at once meet here
+            made.append(super().run(run))
+            return made[-1]
+
+    with serving(Slow([folder])) as address, ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: asked(address, "run", run=""), range(2)))
+    (run,) = made
+    step, whole = run.look(), run.message(0)
+    assert run.message(0) is whole
+    append(folder / "small" / "metrics.jsonl", metrics(3))
+    assert run.look() == step + 1
+    assert run.message(0) != whole
+
+
+def test_a_look_is_not_repeated_soon_after_its_end(monkeypatch):
+    clock = SimpleNamespace(now_s=0.0, looks=0, time=lambda: -1e9 * clock.now_s)
+    clock.monotonic = lambda: clock.now_s
+
+    class Slow(feed.RunFeed):
+        def _make(self, step):
+            clock.now_s += 0.7
+            clock.looks += 1
+            return {}
+
+    monkeypatch.setattr(feed, "time", clock)
+    run = Slow()
+    for later_s, looks in ((0, 1), (0.4, 1), (0.2, 2), (0, 2)):
+        clock.now_s += later_s
+        run.look(every_s=0.5)
+        assert clock.looks == looks
+
+
+def test_streams_are_bounded_and_one_that_is_closed_makes_room(folder, at_once, monkeypatch):
+    monkeypatch.setattr(server, "MOST_STREAMS", 2)
+    monkeypatch.setattr(states, "SILENT_S", 1e9)
+    write_status(folder, "small")
+    with serving(Place([folder])) as address, ExitStack() as stack:
+        for _ in range(2):
+            next(stream := events(address))
+            stack.callback(stream.close)
+        status, _, body = answer(address, "api/events", run="")
+        assert (status, b"2 pages are open here; close one" in body) == (503, True)
+        stack.close()
+        until(lambda: opens(address))
+
+
+def opens(address):
+    with suppress(HTTPError):
+        next(stream := events(address))
+        stream.close()
+        return True
+
+
+def sockets_of(process):
+    links = Path(f"/proc/{process.pid}/fd").iterdir()
+    return sum(os.path.realpath(link).partition(":")[0].endswith("socket") for link in links)
+
+
+def until(is_true, limit_s=60):
+    end_s = time.monotonic() + limit_s
+    while not is_true():
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+
+
+def test_a_reader_that_takes_nothing_is_ended(tmp_path):
+    folder = make_run(tmp_path / "r", "small", rounds=1)
+    rows = (metrics(at, loss=at / 7, gradient_norm=at / 3) for at in range(1, 8000))
+    append(folder / "small" / "metrics.jsonl", *rows)
+    impatient = "import potluck.show.web.guard as guard; guard.TAKE_S = 0.2"
+    with watching(folder, before=impatient) as (address, process), ExitStack() as stack:
+        assert answer(address)[0] == 200
+        before, place = sockets_of(process), urlsplit(address)  # that one may still be open
+        question = f"GET /api/run?run= HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode()
+        for _ in range(2):
+            reader = stack.enter_context(socket.socket())
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            reader.connect((place.hostname, place.port))
+            reader.sendall(question)
+            assert reader.recv(1) == b"H"
+        until(lambda: sockets_of(process) <= before)
 
 
 def test_nobody_looks_at_the_files_while_no_page_is_open(folder, at_once, monkeypatch):

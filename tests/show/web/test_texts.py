@@ -1,4 +1,4 @@
-"""Completions of a round, found by where they stand in the files; and search."""
+"""Completions of a round, found by where they stand in the files."""
 
 import pytest
 
@@ -68,30 +68,12 @@ def test_a_round_in_two_places_is_whole_and_a_later_line_replaces_an_earlier_one
     assert texts[0].text == "later"
 
 
-def test_search_finds_the_newest_first_whatever_the_case(node):
-    append(node / "completions.jsonl", completion(2, "third", text="A Needle"))
-    append(node / "completions.jsonl", completion(4, "third", text="needle too"))
-    texts = NodeTexts(node)
-    found = texts.search("nEEdle")
-    assert [(text.round, text.text) for text in found.texts] == [(4, "needle too"), (2, "A Needle")]
-    assert not found.is_cut
-    assert texts.search("").texts == []
-    assert [text.question for text in texts.search("small").texts].count("1+2=") == 2
-
-
-def test_search_and_rounds_are_bounded(node, monkeypatch):
-    monkeypatch.setattr(texts_module, "MOST_TEXTS", 3)
-    texts = NodeTexts(node)
-    assert (len(texts.search("digits").texts), texts.search("digits").is_cut) == (3, True)
-    assert (len(texts.of_round(1).texts), texts.of_round(1).is_cut) == (3, True)
-    monkeypatch.setattr(texts_module, "MOST_TEXTS", 256)
-    for round in (4, 5, 6):
-        append(node / "completions.jsonl", completion(round, text=300 * "x"))
-    for bound, most, rounds in (("SEARCH_BYTES", 10, {6}), ("ROUND_BYTES", 500, {5, 6})):
+def test_a_round_is_bounded(node, monkeypatch):
+    for bound, most in (("MOST_TEXTS", 3), ("ROUND_BYTES", 400)):
         with monkeypatch.context() as patch:
             patch.setattr(texts_module, bound, most)
-            found = texts.search("xxx")
-        assert ({text.round for text in found.texts}, found.is_cut) == (rounds, True)
+            found = NodeTexts(node).of_round(1)
+        assert (len(found.texts), found.is_cut) == (3, True)
 
 
 def test_the_most_surprising_places_stay(node, monkeypatch):
@@ -120,15 +102,3 @@ def test_an_episode_has_its_messages_and_the_tokens_of_each_turn(node):
     ]  # fmt: skip
     assert first.recorded.turns == (2, 2)
     assert second.recorded is None
-
-
-def test_search_finds_calls_and_what_the_environment_said(node):
-    append(node / "completions.jsonl", played(round=5))
-    for words in ("ADD({", "#.@g"):
-        assert [text.round for text in NodeTexts(node).search(words).texts] == [5]
-
-
-@pytest.mark.parametrize("turns", [7, [{"role": 7}], [{"calls": [{"arguments": 5}]}, 3]])
-def test_turns_that_are_damaged_cost_their_line_alone(node, turns):
-    append(node / "completions.jsonl", played(round=5, turns=turns), played(round=5, index=1))
-    assert [text.index for text in NodeTexts(node).of_round(5).texts] == [1]

@@ -7,6 +7,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from potluck.show.web.rounds import NodeRounds
 from potluck.show.web.views import ExperimentEntry, PairView, RunView, StartView, TextsView
 from potluck.types import PotluckError
@@ -21,12 +23,14 @@ class RunFeed:
     pages that show it share one look."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._step, self._now_s = 0, 0.0
+        self._lock = threading.RLock()
+        self._step, self._now_s, self._looked_s = 0, 0.0, float("-inf")
         self._rounds: dict[str, NodeRounds] = {}
         self._sections: dict[str, Any] = {}
         self._changed: dict[str, int] = {}
         """Step in which each section was last another one."""
+        self._messages: dict[int, tuple[bytes, bool]] = {}
+        """Of the present step, by the step that their readers have."""
 
     def look(self, *, every_s: float = 0.0) -> int:
         """Take in what is new, unless this was done less than ``every_s`` ago; return the number of
@@ -35,16 +39,17 @@ class RunFeed:
         if not self._lock.acquire(blocking=not (every_s and self._step)):
             return self._step
         try:
-            now_s, step = time.time(), self._step + 1
-            if abs(now_s - self._now_s) < every_s:
+            if time.monotonic() - self._looked_s < every_s:
                 return self._step
-            self._now_s = now_s
+            self._now_s, step = time.time(), self._step + 1
             made = self._make(step)
             new = {name for name, it in made.items() if self._sections.get(name) != it}
             self._sections |= made
             self._changed |= dict.fromkeys(new, step)
             if new or any(its.newest_step == step for its in self._rounds.values()):
                 self._step = step
+                self._messages.clear()
+            self._looked_s = time.monotonic()
             return self._step
         finally:
             self._lock.release()
@@ -63,15 +68,20 @@ class RunFeed:
                 **{name: self._sections[name] for name, at in self._changed.items() if at > since},
             )
 
+    def message(self, since: int) -> tuple[bytes, bool]:
+        """Return (that view as JSON, whether the run is over). Readers share one: 200 readers that
+        make their own would hold 200 of them."""
+        with self._lock:
+            if since not in self._messages:
+                view = self.view(since)
+                self._messages[since] = msgspec.json.encode(view), view.is_over
+            return self._messages[since]
+
     def pair(self, learner: str, author: str) -> PairView:
         raise NotImplementedError
 
     def texts(self, node: str, round: int | None = None) -> TextsView:
         """Return a round's completions, of the newest round if it is not given."""
-        return TextsView(node=node)
-
-    def search(self, node: str, words: str) -> TextsView:
-        """Return completions that have ``words`` in them, the newest first."""
         return TextsView(node=node)
 
 

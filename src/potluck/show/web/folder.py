@@ -268,6 +268,3 @@ class WatchedRun(RunFeed):
 
     def texts(self, node: str, round: int | None = None) -> views.TextsView:
         return self._node(node).texts.of_round(round)
-
-    def search(self, node: str, words: str) -> views.TextsView:
-        return self._node(node).texts.search(words)

@@ -6,11 +6,12 @@ never joined to a path, so no id leads out of it.
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
 from potluck.reports import EvaluationReport, RoundReport, mean
-from potluck.reports.runs import EVALUATION, METRICS, RunReadError, read_recipe, read_status
+from potluck.reports.runs import EVALUATION, METRICS, STATUS, RunReadError, read_recipe, read_status
 from potluck.reports.tail import newest
 from potluck.show.web.feed import ExperimentFeed, NotHereError, RunFeed, experiment_feeds
 from potluck.show.web.folder import WatchedRun, run_changed_s
@@ -81,7 +82,8 @@ class Place:
         found: dict[str, tuple[Path, ExperimentFeed | None]] = {}
         places = ((top, each) for top in self._folders for each in _below(top, DEEPEST))
         for top, path in islice(places, MOST_FOLDERS):
-            name = path.relative_to(top if len(self._folders) == 1 else top.parent).as_posix()
+            its = path.relative_to(top if len(self._folders) == 1 else top.parent)
+            name = "/".join(its.parts)  # "" of the folder itself
             is_here = [None] if _is_run(path) else [f for f in self._feeds if f.is_here(path)]
             for feed in is_here:
                 while name in found:  # two folders of one name
@@ -109,6 +111,13 @@ def _is_run(folder: Path) -> bool:
 
 
 def _entry(folder: Path, run: str, changed_s: float) -> RunEntry:
+    # A status is old a second later, so its run's line is not kept.
+    read = _read.__wrapped__ if any(folder.glob(f"*/{STATUS}")) else _read
+    return read(folder, run, changed_s)
+
+
+@lru_cache(MOST_RUNS)
+def _read(folder: Path, run: str, changed_s: float) -> RunEntry:
     """Read a run's line of the start page from the ends of its files."""
     try:
         recipe = read_recipe(folder)

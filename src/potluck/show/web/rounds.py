@@ -141,7 +141,8 @@ class NodeRounds:
         for author, reports in self.authors.items():
             recent = [report for _, report in reports][-RECENT:]
             names = numbers_of(recent[-1].__class__)
-            own = column_of(mean(getattr(each, name) for each in recent) for name in names)
+            values = ([getattr(each, name) for each in recent] for name in names)
+            own = column_of(mean(_float(it) for it in its if it is not None) for its in values)
             came = max((at for at, report in reports if report.completions), default=None)
             means[author] = {
                 **dict(zip(names, own, strict=True)),

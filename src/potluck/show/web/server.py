@@ -24,6 +24,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from potluck.files import one_line
 from potluck.show.web.feed import Feed, NotHereError, RunFeed
@@ -37,14 +38,14 @@ MOST_RUNS = 32
 """Runs that are kept in memory; of more the one that was asked for longest ago goes."""
 HOST, PORT = "127.0.0.1", 8420
 NEARBY_PORTS = 20
-MOST_CONNECTIONS = 600
+MOST_CONNECTIONS, MOST_STREAMS = 600, 256
 
 
 class Server(Starlette):
     """The page and its data as an ASGI app; streams end after a last message if ``is_ending``."""
 
     def __init__(self, feed: Feed, is_ending: Callable[[], bool] = lambda: False) -> None:
-        self._is_ending = is_ending
+        self._is_ending, self._streams, self._lock = is_ending, 0, threading.Lock()
         self._feed_of = lru_cache(MOST_RUNS)(feed.run)
         answers = {
             "/": self._page,
@@ -53,7 +54,6 @@ class Server(Starlette):
             "/api/events": self._events,
             "/api/pair": self._pair,
             "/api/texts": self._texts,
-            "/api/search": self._search,
             "/api/experiment": lambda ask: _json(feed.experiment(_given(ask, "experiment"))),
         }
         super().__init__(
@@ -73,16 +73,28 @@ class Server(Starlette):
         return Response(page.html, media_type="text/html", headers=policy)
 
     def _looked(self, request: Request) -> RunFeed:
-        run = self._feed_of(_given(request, "run"))
+        with self._lock:  # or requests at once would make feeds of their own
+            run = self._feed_of(_given(request, "run"))
         run.look(every_s=LOOK_EVERY_S)
         return run
 
     def _run(self, request: Request) -> Response:
-        return _json(self._looked(request).view())
+        whole, _ = self._looked(request).message(0)
+        return Response(whole, media_type="application/json")
 
     def _events(self, request: Request) -> Response:
-        changes = self._changes(self._looked(request))
+        if self._streams >= MOST_STREAMS:
+            return error(503, f"{MOST_STREAMS} pages are open here; close one")
+        changes = self._counted(self._looked(request))
         return StreamingResponse(changes, media_type="text/event-stream")
+
+    async def _counted(self, run: RunFeed) -> AsyncIterator[bytes]:
+        self._streams += 1
+        try:
+            async for part in self._changes(run):
+                yield part
+        finally:
+            self._streams -= 1
 
     async def _changes(self, run: RunFeed) -> AsyncIterator[bytes]:
         """Yield the whole run, then its changes until it is over or the server ends."""
@@ -92,8 +104,10 @@ class Server(Starlette):
             # The step is taken first: what changes meanwhile is sent again, never left out.
             now = await run_in_threadpool(run.look, every_s=0.0 if is_over else LOOK_EVERY_S)
             if now > step:
-                message, has_ended = await run_in_threadpool(_message, run, step)
-                yield message
+                message, has_ended = await run_in_threadpool(run.message, step)
+                for part in (b"data: ", message, b"\n\n"):
+                    yield part
+                del message  # old texts are not kept while this reader waits
                 step, is_over, told_s = now, is_over or has_ended, time.monotonic()
             elif time.monotonic() - told_s > KEEP_ALIVE_S:
                 yield b": keep-alive\n\n"
@@ -111,14 +125,6 @@ class Server(Starlette):
             return error(400, f"round is {round[:40]!r}; give a number, or leave it out")
         number = int(round) if round else None
         return _json(self._looked(request).texts(_given(request, "node"), number))
-
-    def _search(self, request: Request) -> Response:
-        return _json(self._looked(request).search(_given(request, "node"), _given(request, "q")))
-
-
-def _message(run: RunFeed, since: int) -> tuple[bytes, bool]:
-    view = run.view(since)
-    return b"data: %b\n\n" % msgspec.json.encode(view), view.is_over
 
 
 def _given(request: Request, name: str) -> str:
@@ -203,6 +209,12 @@ def serve(
         os.nice(10)
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
+    def drop(client: object) -> None:
+        # To close a connection would wait until all was taken.
+        for each in [*running.server_state.connections]:
+            if isinstance(each, H11Protocol) and each.client == client:
+                each.transport.abort()
+
     def end_with_stdin() -> None:
         with suppress(OSError, ValueError):  # the process that started this one is gone
             while os.read(sys.stdin.fileno(), 4096):
@@ -212,7 +224,7 @@ def serve(
     app = Server(feed, lambda: running.should_exit)
     running = uvicorn.Server(
         uvicorn.Config(
-            Guard(app, host=host, port=port, token=token),
+            Guard(app, host=host, port=port, token=token, drop=drop),
             http="h11",
             ws="none",
             lifespan="off",

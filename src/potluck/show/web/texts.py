@@ -6,7 +6,6 @@ of the completions with their tokens.
 
 import heapq
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -22,8 +21,7 @@ MOST_ROUNDS = 1000
 MOST_TEXTS, MOST_PLACES = 256, 200
 """Completions of one answer; places of surprising ones."""
 SEARCH_BYTES, ROUND_BYTES = 64 << 20, 4 << 20
-"""Most of a file that is read for one search, from its end; most of a round that is read, and of
-what a search finds."""
+"""Most of the problems that is read, from the file's end; most of a round."""
 
 
 _Key = tuple[int, str, str, int]
@@ -94,19 +92,6 @@ class NodeTexts:
             is_cut = len(texts) > MOST_TEXTS or self._written.size(at) > ROUND_BYTES
             return self._view(texts[:MOST_TEXTS], is_cut=is_cut)
 
-    def search(self, words: str) -> TextsView:
-        """Return completions whose text, problem or author has ``words``, the newest first."""
-        wanted, found, left = words.casefold(), list[TextView](), SEARCH_BYTES
-        with self._lock:
-            self._look()
-            for round in sorted(self._written.stretches, reverse=True) if wanted else ():
-                left -= self._written.size(round)
-                found += self._texts(round, MOST_TEXTS + 1, wanted)
-                size = sum(len(text.text) for text in found)
-                if left < 0 or len(found) > MOST_TEXTS or size > ROUND_BYTES:
-                    return self._view(found[:MOST_TEXTS], is_cut=True)
-            return self._view(found, is_cut=False)
-
     def _look(self) -> None:
         self._written.look()
         self._recorded.look()
@@ -131,24 +116,14 @@ class NodeTexts:
             is_cut=is_cut,
         )
 
-    def _texts(self, round: int, most: int, words: str = "") -> list[TextView]:
-        found = {
-            key: line
-            for key, line in self._written.lines(round).items()
-            if any(words in each.casefold() for each in _words(line))
-        }
+    def _texts(self, round: int, most: int) -> list[TextView]:
+        found = self._written.lines(round)
         recorded = self._recorded.lines(round) if found else {}
         return [_text(line, recorded.get(key)) for key, line in found.items()][:most]
 
 
 def _key(line: TextPlace | WrittenCompletion | Recorded) -> _Key:
     return line.round, line.problem, line.author, line.index
-
-
-def _words(line: WrittenCompletion) -> Iterator[str]:
-    """Yield what is searched: the shortest first."""
-    yield from (line.author, line.problem, line.text)
-    yield from (said.words for said in line.turns)
 
 
 def _text(line: WrittenCompletion, recorded: Recorded | None) -> TextView:

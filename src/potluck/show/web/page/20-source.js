@@ -46,7 +46,6 @@ const liveSource = {
   run: (run) => ask("run", { run }),
   pair: (run, learner, author) => ask("pair", { run, learner, author }),
   texts: (run, node, round) => ask("texts", round === null ? { run, node } : { run, node, round }),
-  search: (run, node, q) => ask("search", { run, node, q }),
   experiment: (experiment) => ask("experiment", { experiment }),
 
   /** Tell `onView` the run now and whenever it changes; `onLink` whether the server is heard.
@@ -114,13 +113,6 @@ function keptSource(kept) {
     texts: async (run, node, round) => {
       const newest = rounds(all(run, node)).at(-1);
       return answer(run, node, all(run, node).filter((text) => text.round === (round ?? newest)));
-    },
-    search: async (run, node, q) => {
-      const wanted = q.toLowerCase();
-      const has = (text) =>
-        [text.text, text.question, text.problem, text.author, ...(text.turns ?? []).map(([, w]) => w)]
-          .some((part) => (part ?? "").toLowerCase().includes(wanted));
-      return answer(run, node, all(run, node).filter(has));
     },
     watch: (run, onView, onLink) => {
       onLink("kept");

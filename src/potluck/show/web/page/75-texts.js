@@ -48,9 +48,10 @@ function tokensOf({ text = "", lengths = "", numbers = "" }) {
   const letters = [...text];
   const [value, steps] = [(digit) => DIGITS.indexOf(digit), DIGITS.length];
   let at = 0;
+  const isTold = numbers.length === 2 * lengths.length; // else they belong to other tokens
   const tokens = [...lengths].map((length, place) => {
     const [high, low] = numbers.slice(2 * place, 2 * place + 2);
-    const number = numbers ? (value(high) * steps + value(low) - steps ** 2 / 2 + 1) / 100 : null;
+    const number = isTold ? (value(high) * steps + value(low) - steps ** 2 / 2 + 1) / 100 : null;
     return [letters.slice(at, (at += value(length))).join(""), number];
   });
   return at === letters.length ? tokens : []; // columns that do not fit each other
@@ -159,36 +160,15 @@ function textsSection(run) {
   let answer = null;
   let nodeName = null;
   let round = null;
-  let query = "";
   let shown = AT_ONCE;
   let rank = -1;
   let newest = -1;
   let asked = 0;
   const nodes = select("Learner", [], "", (value) =>
-    load({ nodeName: value, rank: -1, round: null, query: "" }),
+    load({ nodeName: value, rank: -1, round: null }),
   );
   const rounds = select("Round", [], "", (value) =>
-    load({ round: value === "" ? null : Number(value), query: "", rank: -1 }),
-  );
-  const field = el("input", {
-    type: "search",
-    name: "q",
-    placeholder: source.isKept ? "in the rounds kept here" : "in all texts of this learner",
-  });
-  const search = el(
-    "form",
-    {
-      class: "search",
-      role: "search",
-      on: {
-        submit: (event) => {
-          event.preventDefault();
-          load({ query: field.value.trim(), rank: -1 });
-        },
-      },
-    },
-    el("label.control", el("span", "Search"), field),
-    el("button", "Find"),
+    load({ round: value === "" ? null : Number(value), rank: -1 }),
   );
   const after = button("Next by surprise", () => go(1));
   const before = button("Previous", () => go(-1));
@@ -208,12 +188,12 @@ function textsSection(run) {
     draw();
   };
   const more = button("Show more", showMore, { hidden: true });
-  const controls = el("div.controls", { hidden: true }, nodes.node, rounds.node, search);
+  const controls = el("div.controls", { hidden: true }, nodes.node, rounds.node);
   const node = el("div", controls, surprises, note, legend, list, more);
   // A new round replaces the shown one when that is seen, and where nobody is reading it.
   const renew = drawnWhenSeen(node, () => {
     const done = (view.curves?.[nodeName]?.columns.round ?? []).at(-1) ?? -1;
-    if (asked && (round !== null || query || done <= newest)) return;
+    if (asked && (round !== null || done <= newest)) return;
     const isRead = node.contains(document.activeElement) || node.matches(":hover");
     if (answer?.texts?.length && (isRead || shown > AT_ONCE)) return;
     newest = done;
@@ -221,22 +201,16 @@ function textsSection(run) {
   });
 
   async function load(change, place = null) {
-    ({ nodeName, round, query, rank } = { nodeName, round, query, rank, ...change });
+    ({ nodeName, round, rank } = { nodeName, round, rank, ...change });
     if (nodeName === null) return;
     if (change.nodeName) newest = -1;
     shown = AT_ONCE;
     const now = (asked += 1);
     list.setAttribute("aria-busy", "true");
     try {
-      const next = query
-        ? await source.search(run, nodeName, query)
-        : await source.texts(run, nodeName, round);
+      const next = await source.texts(run, nodeName, round);
       if (now !== asked) return;
-      // A search says nothing of surprise: the places of before stay.
-      answer =
-        query && answer && !next.surprising?.length
-          ? { ...next, surprising: answer.surprising }
-          : next;
+      answer = next;
       write(note, "");
       draw(place);
     } catch (error) {
@@ -266,12 +240,9 @@ function textsSection(run) {
     more.hidden = texts.length <= shown;
     newest = Math.max(newest, known.at(-1) ?? -1);
     const count = (answer.is_cut ? "the first " : "") + plural(texts.length, "completion");
-    const found = query
-      ? `${count} with “${query}”`
-      : `Round ${texts[0]?.round + 1}: ${count}; tokens are recorded of a sample`;
-    const none = query
-      ? `Nothing with “${query}” was written. Search looks for the exact letters.`
-      : view?.has_texts === false
+    const found = `Round ${texts[0]?.round + 1}: ${count}; tokens are recorded of a sample`;
+    const none =
+      view?.has_texts === false
         ? "Completions go from node to node: this page, which only listens, gets none."
         : NOTHING;
     write(note, texts.length ? found : none);
@@ -299,7 +270,7 @@ function textsSection(run) {
   function go(by) {
     const next = rank < 0 ? 0 : rank + by;
     const place = answer?.surprising?.[next];
-    if (place) load({ rank: next, round: place.round, query: "" }, place);
+    if (place) load({ rank: next, round: place.round }, place);
   }
 
   function update(next) {
