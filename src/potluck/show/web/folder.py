@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -40,8 +40,7 @@ class NodeFolder:
         self.texts = NodeTexts(folder)
         self.status: FolderStatus | None = None
         self.rounds, self.evaluations = NodeRounds(), NodeRounds()
-        files = (runs.METRICS, runs.EVALUATION, runs.EVENTS)
-        self.events = {file: deque[views.EventView](maxlen=MOST_EVENTS) for file in files}
+        self.events = defaultdict[str, deque[views.EventView]](partial(deque, maxlen=MOST_EVENTS))
         """Events by the file that tells them, or that has a damaged line: they end with it."""
         self._step = 0
         self._files: tuple[tuple[Tail[Any], Callable[[Any], None], Callable[[], None]], ...] = (

@@ -27,9 +27,7 @@ SEARCH_BYTES, ROUND_BYTES = 64 << 20, 4 << 20
 """Most of a file that is read for one search, from its end; most of a round that is read, and of
 what a search finds."""
 TEXT, NAME, ANSWER_BYTES = 20_000, 200, 5_000_000
-"""Longest text, question, answer and episode; longest names of a surprising place; most bytes of
-the completions of one answer."""
-
+"""Longest text, question, answer and episode; names of a surprising place; most of one answer."""
 
 _Key = tuple[int, str, str, int]
 _Kind = TypeVar("_Kind", bound=WrittenCompletion | Recorded)
