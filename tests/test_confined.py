@@ -122,6 +122,13 @@ def test_a_process_that_was_killed_costs_no_line(talker, monkeypatch, notices):
     assert talker.ask("b\n", 60.0) == "b"
 
 
+def test_a_line_that_only_the_process_before_could_answer_is_not_asked_again(talker, monkeypatch):
+    asked = mock.Mock(side_effect=["ready", BrokenPipeError])
+    monkeypatch.setattr(talker, "_said", asked)
+    assert talker.ask("a\n", 60.0, tries=1) == ""
+    assert asked.call_count == 2
+
+
 def test_a_process_that_ends_whenever_it_is_asked_is_replaced_once(talker, monkeypatch):
     asked = mock.Mock(side_effect=["ready", BrokenPipeError, BrokenPipeError])
     monkeypatch.setattr(talker, "_said", asked)

@@ -51,11 +51,11 @@ class Confined:
             self.end()
         return self._process
 
-    def ask(self, text: str, limit_s: float) -> str:
+    def ask(self, text: str, limit_s: float, *, tries: int = 2) -> str:
         """Write ``text`` and read the next line, within ``limit_s`` on the clock. Return "" where
         the process breaks a limit, or writes what it was not asked for: it is ended then. Raise
         NotReady if none starts."""
-        for _ in range(2):
+        for _ in range(tries):
             with suppress(BrokenPipeError):  # it ended since it was last asked
                 if self.process is None:
                     self._start()
@@ -113,8 +113,8 @@ class Confined:
 
     def kill(self) -> None:
         """Have it end while another thread waits for it, which then hears that it ended."""
-        if self._process:
-            self._process.kill()
+        if process := self._process:
+            process.kill()
 
     def end(self) -> None:
         """End it, and what it started."""

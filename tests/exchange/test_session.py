@@ -104,6 +104,14 @@ def test_an_address_of_ipv6_is_called_without_its_brackets(monkeypatch):
     assert called == [("::1", 7447)]
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_all_addresses_of_ipv6_are_those_of_ipv4_too():
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        place = f"tcp/[::]:{taken.getsockname()[1]}"
+        assert isinstance(try_endpoint(place, listen=True), OSError)
+    assert try_endpoint(place, listen=True) is None
+
+
 def test_names_of_relays_and_of_nodes_are_kept_apart(folder):
     line = Endpoints(("tls/127.0.0.1:0",), (), tls(folder, "north"))
     assert "which nodes take for a node" in refused(open_router, line)

@@ -1,8 +1,10 @@
 """Reading a file of lines that grows, shrinks, is replaced, or is no file of lines at all."""
 
 import os
+from pathlib import Path
 
-from potluck.reports.tail import Change, Tail, newest, read_small
+from potluck.reports import tail as tail_module
+from potluck.reports.tail import Change, Tail, newest, open_regular, read_small
 
 CHANGES = {
     "nothing is there": (None, Change.NOTHING, []),
@@ -43,6 +45,28 @@ def test_damaged_lines_are_told_with_their_number_and_offsets_are_those_of_the_f
     ]
     assert damaged == [2, 3]
     assert tail.rest == b'"six'
+
+
+def test_a_line_that_is_too_long_is_damaged_and_is_never_held(tmp_path, monkeypatch):
+    monkeypatch.setattr(tail_module, "LINE_BYTES", 50)
+    file, damaged, found = tmp_path / "x.jsonl", [], []
+    tail = Tail(file, int)
+    for more in ("1\n" + 60 * "x", 1000 * "x", "\n2\n3"):
+        with file.open("a") as out:
+            out.write(more)
+        tail.look()
+        found += tail.read(lambda error: damaged.append((tail.number, str(error))))
+        assert len(tail.rest) <= 1
+    assert (found, tail.rest) == ([1, 2], b"3")
+    assert damaged == [(2, "it is longer than 50 bytes")]
+
+
+def test_a_pipe_that_took_a_files_place_is_no_file(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    writer = os.open(tmp_path / "pipe", os.O_RDWR)  # to open it again waits for nobody
+    monkeypatch.setattr(Path, "is_file", lambda _: True)
+    assert open_regular(tmp_path / "pipe") is None
+    os.close(writer)
 
 
 def test_a_pipe_or_a_folder_is_no_file(tmp_path):

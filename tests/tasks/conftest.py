@@ -1,6 +1,7 @@
 """GSM8K for tests: small made-up files (the real ones: see the conftest above); environments that
 are played in this process, where a process apart is not what is tested."""
 
+import asyncio
 import json
 import random
 import threading
@@ -11,7 +12,7 @@ import pytest
 from cheap import MADE_UP
 from potluck.confined import Confined, NotReady
 from potluck.tasks.environments import host
-from potluck.tasks.environments.kinds import Instance, loop
+from potluck.tasks.environments.kinds import Instance
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +47,9 @@ def made_up_path(write_gsm8k, tmp_path_factory):
 def here(monkeypatch):
     """Play all environments in this process, one line after the other: only harmless ones."""
     answers, lock, state = {}, threading.Lock(), (random.getstate(), np.random.get_state())
+    loops, new_loop = [], asyncio.new_event_loop
 
-    def ask(process, text, limit_s):
+    def ask(process, text, limit_s, tries=2):
         with lock:
             try:
                 if process not in answers:
@@ -59,12 +61,13 @@ def here(monkeypatch):
             except Exception as error:
                 return f"{type(error).__name__}: {error}"
 
+    monkeypatch.setattr(asyncio, "new_event_loop", lambda: loops.append(new_loop()) or loops[-1])
     monkeypatch.setattr(host, "leave_network", lambda: True)
     monkeypatch.setattr(Confined, "ask", ask)
     monkeypatch.setattr(Confined, "process", property(lambda process: process))
     yield
     Instance.acting = None
-    loop().close()
-    loop.cache_clear()
+    for loop in loops:
+        loop.close()
     random.setstate(state[0])
     np.random.set_state(state[1])

@@ -7,6 +7,7 @@ import resource
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
@@ -137,7 +138,9 @@ def cores(target: Target) -> Judged:
 
 
 def memory(target: Target) -> Judged:
-    told = MEMINFO.read_text() if MEMINFO.is_file() else ""
+    told = ""
+    with suppress(OSError):
+        told = MEMINFO.read_text()
     found = re.search(r"^MemAvailable:\s+([0-9]+)\b", told, re.MULTILINE)
     if not found:
         return "warn", "this system does not tell how much is free"

@@ -18,6 +18,8 @@ import msgspec
 Line = TypeVar("Line")
 DAMAGED = (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError)
 """Errors of a decoder that mean that the line is damaged."""
+LINE_BYTES = 8 << 20
+"""Longest line that is read; a longer one is no line of a node."""
 
 
 class Change(Enum):
@@ -46,7 +48,7 @@ class Tail(Generic[Line]):
         """Device and inode."""
         self._size = 0
         self._skips = False
-        """True: at ``_start`` is the rest of a line whose head was left out."""
+        """True: at ``_start`` is the rest of a line, whose head was too long, or left out."""
 
     def look(self) -> Change:
         """Tell what happened to the file since ``read`` was last run to its end."""
@@ -87,22 +89,25 @@ class Tail(Generic[Line]):
                 return  # replaced a moment ago: the next look tells
             file.seek(self._start)
             rest = b""
-            for text in file:
-                if not text.endswith(b"\n"):
+            while text := file.readline(LINE_BYTES):
+                is_whole = text.endswith(b"\n")
+                if not is_whole and len(text) < LINE_BYTES:
                     rest = text
                     break
                 start, self._start = self._start, self._start + len(text)
-                self.number += 1
-                skips, self._skips = self._skips or not text.strip(), False
-                if skips:
+                self.number += is_whole
+                skips, self._skips = self._skips, not is_whole
+                if not is_whole or not (skips or text.strip()):
                     continue
                 try:
+                    if skips:
+                        raise msgspec.DecodeError(f"it is longer than {LINE_BYTES} bytes")
                     line = self._decode(text)
                 except DAMAGED as error:
                     damaged(error)
                 else:
                     yield (start, self._start), line
-            self._size, self.rest = self._start + len(rest), rest
+            self._size, self.rest = self._start + len(rest), b"" if self._skips else rest
 
 
 def newest(path: Path, kind: type[Line], most: int) -> Iterator[Line]:
@@ -116,7 +121,11 @@ def newest(path: Path, kind: type[Line], most: int) -> Iterator[Line]:
 def open_regular(path: Path) -> BufferedReader | None:
     """Open a file to read it; return None for a folder, a pipe, or what cannot be opened."""
     with suppress(OSError):
-        return path.open("rb") if path.is_file() else None  # to open a pipe waits for a writer
+        # To open a pipe waits for a writer, and one may take a file's place at any time.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return open(descriptor, "rb")
+        os.close(descriptor)
     return None
 
 

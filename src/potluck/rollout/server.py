@@ -7,6 +7,8 @@ only a loop can break off what is under way.
 import asyncio
 import json
 import os
+import ssl
+import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -84,7 +86,9 @@ class Address:
 
     def reason(self, error: BaseException) -> str:
         """Say on one line what lies at the bottom of an error: libraries wrap it."""
-        while inner := error.__cause__ or error.__context__:
+        if isinstance(error, httpx2.ConnectTimeout):
+            return f"no connection within {CONNECT_S:g} s"
+        while isinstance(inner := error.__cause__ or error.__context__, Exception):
             error = inner
         return self.line(f"{type(error).__name__}: {error}")
 
@@ -96,6 +100,11 @@ class Client:
     def __init__(self, address: Address, root: str, *, proxies: bool) -> None:
         """Take the ``root`` that paths are added to; ``proxies`` of the environment are used."""
         self.address, self._root, key = address, root, address.key()
+        try:
+            httpx2.URL(root)
+        except httpx2.InvalidURL as error:
+            wrong = f"the server's url is {address.url!r} ({error})"
+            raise RolloutError(f"{wrong}; expected https://HOST or http://HOST:PORT") from None
         # Packed answers are not asked for, nor unpacked: a few bytes can hold gigabytes.
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         headers |= {"Authorization": f"Bearer {key}"} if key else {}
@@ -103,7 +112,8 @@ class Client:
             headers=headers,
             timeout=httpx2.Timeout(None, connect=CONNECT_S),  # the callers bound all of it
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
-            verify=root.startswith("https:"),  # certificates are slow to read, and for it alone
+            # Certificates are slow to read, and for https alone; SSL_CERT_FILE names others.
+            verify=root.startswith("https:") and (proxies or ssl.create_default_context()),
             trust_env=proxies,
         )
 
@@ -116,8 +126,9 @@ class Client:
     async def send(
         self, method: str, path: str, body: object = None, *, limit_bytes: int = 2**20
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Return status, headers and body of the answer. Raise httpx2.TransportError if none comes,
-        CutOff if it is not whole, TooLong beyond ``limit_bytes``."""
+        """Return status, headers and body of the answer. Raise httpx2.TransportError if none comes;
+        CutOff if one of a good status is not whole, TooLong beyond ``limit_bytes``. Of any other
+        status is returned what came."""
         content, raw = None if body is None else json.dumps(body).encode(), bytearray()
         async with self._http.stream(method, self._root + path, content=content) as response:
             try:
@@ -125,8 +136,9 @@ class Client:
                     raw += piece
                     if len(raw) > limit_bytes:
                         raise TooLong
-            except httpx2.TransportError as error:
-                raise CutOff(str(error)) from error
+            except (httpx2.TransportError, TooLong) as error:
+                if response.is_success:
+                    raise error if isinstance(error, TooLong) else CutOff(str(error)) from error
             return response.status_code, response.headers, bytes(raw)
 
 
@@ -178,16 +190,17 @@ class Ears(Generic[T]):
 
     def __init__(self, look: Callable[[float], Iterable[tuple[int, T]]]) -> None:
         """Take what returns the answers that have come, by episode."""
-        self._look, self._come = look, dict[int, T]()
+        self._look, self._come, self._next_s = look, dict[int, T](), 0.0
 
     async def hear(self, episode: int) -> T:
         """Wait for the answer to an episode's newest turn."""
-        # Looked for, not waited for: others go on meanwhile, in the same thread.
-        while True:
-            self._come.update(self._look(0.0))
-            if episode in self._come:
-                return self._come.pop(episode)
-            await asyncio.sleep(POLL_S)
+        # Looked for, by one for all, and not waited for: others go on meanwhile, in this thread.
+        while episode not in self._come:
+            if time.monotonic() >= self._next_s:
+                self._come.update(self._look(0.0))
+                self._next_s = time.monotonic() + POLL_S
+            await asyncio.sleep(0.0 if episode in self._come else POLL_S)
+        return self._come.pop(episode)
 
 
 def read_written(

@@ -184,6 +184,21 @@ def test_a_line_that_is_cut_off_waits_and_a_damaged_one_is_told_and_skipped(tmp_
     assert seen(feed, step)["curves"]["small"]["columns"]["round"] == [1]
 
 
+def test_warnings_of_damaged_lines_crowd_nothing_out_and_go_with_their_file(tmp_path):
+    folder = make_run(tmp_path / "r", "small", rounds=0)
+    append(folder / "small" / "events.jsonl", {"time_s": 1.0, "text": "told"})
+    file, beside = folder / "small" / "metrics.jsonl", folder / "small" / "beside"
+    feed = looked(folder)
+    file.write_text("{bad\n" * 600)
+    feed.look()
+    told = [event["text"] for event in seen(feed)["events"]]
+    assert (len(told), "told" in told) == (500, True)
+    append(beside, metrics(0))
+    beside.replace(file)
+    feed.look()
+    assert [event["text"] for event in seen(feed)["events"]] == ["told"]
+
+
 @pytest.mark.parametrize("name", ["metrics", "evaluation", "events", "completions", "recorded"])
 @pytest.mark.parametrize(
     "garbage",
@@ -215,15 +230,19 @@ def test_hostile_names_are_bounded_and_stay_what_they_are(tmp_path):
     folder = make_run(tmp_path / "r", "small", rounds=0)
     many = {f"{n}-{HOSTILE}": source() for n in range(500)}
     long = {50_000 * "x": source()}
-    phases = {f"phase-{i}": 1.0 for i in range(2000)}
+    phases = dict.fromkeys((5000 * "x", *(f"phase-{i}" for i in range(2000))), 1.0)
     row = metrics(0, sources=many | long, seconds=phases)
     append(folder / "small" / "metrics.jsonl", row)
+    append(folder / "small" / "events.jsonl", dict.fromkeys(("kind", "text", "peer"), 5000 * "x"))
     view = seen(looked(folder))
+    (event,) = view["events"]
+    assert [len(event[name]) for name in ("kind", "text", "peer")] == [32, 500, 64]
     assert len(view["matrix"]["small"]) <= 128
     assert f"0-{HOSTILE}" in view["matrix"]["small"]
     columns = view["curves"]["small"]["columns"]
     assert "seconds/phase-0" in columns
     assert len(columns) < 150
+    assert max(map(len, columns)) < 200
 
 
 def test_what_no_browser_reads_as_json_is_never_sent(tmp_path):

@@ -87,6 +87,13 @@ def test_quarantine_by_another_one_is_told_with_its_name_and_ends(left_s, state)
     assert found["south"].refused == {"bad": 3}
 
 
+def test_reasons_of_refusals_are_bounded():
+    refused = {f"{at} {999 * 'x'}": at for at in range(99)}
+    found = views(north=here("north", peers={"south": peer(refused=refused)}), south=here("south"))
+    assert len(found["south"].refused) == 16
+    assert {len(reason) for reason in found["south"].refused} == {64}
+
+
 def test_nodes_of_other_machines_are_known_by_their_peers():
     far = told("far", round=4, model="m-far", phase="write", done=1, total=2).own
     lines = {

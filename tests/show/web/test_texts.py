@@ -1,5 +1,6 @@
 """Completions of a round, found by where they stand in the files."""
 
+import msgspec
 import pytest
 
 from potluck.reports.tokens import columns_of
@@ -74,6 +75,24 @@ def test_a_round_is_bounded(node, monkeypatch):
             patch.setattr(texts_module, bound, most)
             found = NodeTexts(node).of_round(1)
         assert (len(found.texts), found.is_cut) == (3, True)
+
+
+def test_what_a_stranger_wrote_is_cut_and_one_answer_stays_small(node):
+    long, turn = 100_000 * "x", {"role": "user", "content": 15_000 * "y"}
+    append(node / "problems.jsonl", {"problem": "p", "question": long, "answer": long})
+    of_p = {"problem": "p", "text": long, "turns": [turn, turn, turn]}
+    append(node / "completions.jsonl", completion(7, **of_p))
+    append(node / "recorded.jsonl", recorded(7, 9.0, problem=long))
+    found = NodeTexts(node).of_round(7)
+    (text,) = found.texts
+    assert {len(each) for each in (text.text, text.question, text.answer)} == {texts_module.TEXT}
+    assert [len(words) for _, words in text.turns] == [15_000, 5_000]
+    assert (len(found.surprising), found.is_cut) == (2, False)
+    rows = (completion(8, index=at, problem="p") for at in range(200))
+    append(node / "completions.jsonl", *rows)
+    found = NodeTexts(node).of_round(8)
+    assert len(msgspec.json.encode(found)) < 5_100_000
+    assert (len(found.texts) > 100, found.is_cut) == (True, True)
 
 
 def test_the_most_surprising_places_stay(node, monkeypatch):

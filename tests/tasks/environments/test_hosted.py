@@ -1,5 +1,6 @@
 """Environments in processes apart: two kinds, what they say and pay, and what bounds them."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -8,13 +9,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from nouns import completion
 from potluck.episode import EnvironmentFailed, Step, ToolCall, Turn, digest_of, turns_in
 from potluck.tasks.base import TaskError, environment_of
 from potluck.tasks.environments import hosted
-from potluck.tasks.environments.host import Process
+from potluck.tasks.environments.host import Host, Process
+from potluck.tasks.environments.kinds import Spec
 from potluck.tasks.environments.task import GameOptions
 from potluck.types import Episode, Observation
 
@@ -338,3 +341,55 @@ def test_a_class_that_cannot_be_used_is_named_in_one_line(made):
         made("Count", environment="a.py:B")
     with pytest.raises(TaskError, match=r"game/train/0 cannot begin: .*KeyError: 'goal'"):
         first(made("Counter", "environment"))
+
+
+class Counts:
+    """A tool of it leaves something to run."""
+
+    def reset(self):
+        self.n = 0
+        return ""
+
+    async def start(self) -> str:
+        """Start counting."""
+        self.task = asyncio.get_running_loop().create_task(self._count())
+        return "started"
+
+    async def _count(self):
+        while True:
+            await asyncio.sleep(0)
+            self.n += 1
+
+    async def read(self) -> str:
+        """Tell the count."""
+        return str(self.n)
+
+
+def test_what_an_episode_leaves_to_run_does_not_run_while_others_are_played(here):
+    def read(others):
+        host = Host(Spec("environment", "Counts"), Counts, has_network=True)
+        call = lambda name: msgspec.to_builtins(Turn("", (ToolCall(name, {}),)))  # noqa: E731
+        for key in (0, 1):
+            host.answer("play", key, {}, 1, [])
+        host.answer("act", 0, call("start"))
+        for _ in range(others):
+            host.answer("act", 1, call("read"))
+        (observed, *_), *_ = host.answer("act", 0, call("read"))
+        return observed
+
+    assert read(others=0) == read(others=3)
+
+
+class Plays:
+    def __init__(self):
+        self.step = lambda text: ("", 1.0, True)
+
+    def reset(self):
+        return ""
+
+
+@pytest.mark.parametrize(
+    ("factory", "kind"), [(Plays, "game"), (lambda: Plays(), "game"), (Counts, "environment")]
+)
+def test_the_kind_of_a_class_is_that_of_the_object_that_it_makes(here, factory, kind):
+    assert Host(Spec(None, "any"), factory, has_network=True).answer("about")[0] == kind

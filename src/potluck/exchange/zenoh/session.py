@@ -231,8 +231,10 @@ def try_endpoint(endpoint: str, *, listen: bool) -> OSError | None:
             socket.create_connection((host, port), timeout=CALL_S).close()
             return None
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # As the node itself will: what a node that has just ended left behind is no hindrance.
-        socket.create_server(where[:2], family=family).close()
+        # As the node itself will: what a node that has just ended left behind is no hindrance, and
+        # [::] takes addresses of version 4 too.
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        socket.create_server(where, family=family, dualstack_ipv6=both).close()
     except OSError as error:
         return error
     return None

@@ -97,7 +97,7 @@ class EpisodeRound(TextRound):
                     if len(talk.turns) > acted and not await self._hear(ask, talk):
                         break
                     acted = len(talk.turns)
-                self._play.finish(talk.number)
+                await asyncio.to_thread(self._play.finish, talk.number)
             except EnvironmentFailed as error:
                 talk.unusable = str(error)
         if talk.end and not can_be_read(text_of(talk.turns), self._longest):

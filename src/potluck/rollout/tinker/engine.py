@@ -7,6 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 
 from potluck.rollout.base import (
@@ -20,7 +21,7 @@ from potluck.rollout.base import (
 )
 from potluck.rollout.server import NotWritten, read_written
 from potluck.rollout.tinker.session import Asked, TinkerSession
-from potluck.types import Completion
+from potluck.types import Completion, NonFiniteError
 
 AT_ONCE = 16
 """Requests that are under way at once, each with a thread."""
@@ -73,6 +74,8 @@ class TinkerEngine(Engine):
             if said.logprobs is None:
                 way_out = "take another server, or another version of it"
                 raise NotWritten("without log-probabilities", way_out)
+            if not np.isfinite(said.logprobs).all():
+                raise NonFiniteError(f"{url} wrote {what} with a log-probability of no finite size")
             # Why it ended, servers tell otherwise, or not at all.
             finish = "length" if len(said.tokens) == request.longest else "stop"
             told, most = (said.tokens, said.logprobs, finish), request.longest

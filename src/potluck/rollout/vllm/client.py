@@ -31,6 +31,7 @@ SAYINGS = (
     ("/sleep", "status 404", NO_DEVELOPMENT),
     ("/wake_up", "status 404", NO_DEVELOPMENT),
     ("/v1/completions", "status 404", "see its log, and docs/vllm.md"),
+    ("/", "CERTIFICATE_VERIFY_FAILED", "name the file of its authority in SSL_CERT_FILE"),
     ("/", "status 404", NOT_SWITCHED_ON),
     ("/", "status 405", NOT_SWITCHED_ON),
 )

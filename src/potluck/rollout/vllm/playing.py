@@ -3,6 +3,7 @@
 The prompt of a turn is all that was read and sampled before it, so the server has it in its cache.
 """
 
+import asyncio
 from dataclasses import replace
 
 import numpy as np
@@ -67,19 +68,21 @@ class ServerPlaying(ServerWriting):
                     ids = await self._ears.hear(episode)
                     if ids is not None:
                         self._ask_next(episode, ids)
-            self._over(episode, waiting, again)
+            await self._over(episode, waiting, again)
 
         await together(map(play, self._next))
         return broken
 
-    def _over(self, episode: int, waiting: dict[int, ServerRequest], again: bool) -> None:
+    async def _over(self, episode: int, waiting: dict[int, ServerRequest], again: bool) -> None:
         place, _ = self._chains[episode]
         of_place = [at for at, (its, _) in enumerate(self._chains) if its == place]
         if any(self._episodes.is_open(at) for at in of_place):
             return
         if waiting.pop(place, None) is None:  # its last two episodes ended at one look
             return
-        written = self._episodes.take(of_place, self._engine.settings.notify)
+        # What it pays may take its time, in which others go on.
+        take, notify = self._episodes.take, self._engine.settings.notify
+        written = await asyncio.to_thread(take, of_place, notify)
         checked = of_place if again else of_place[:1] if place in self.ends else []
         chains = [self._chains[at][1] for at in checked]
         turns = [turn for chain in chains for turn in (chain[0], chain[-1])]

@@ -2,11 +2,11 @@
 
 import shlex
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -40,7 +40,8 @@ class NodeFolder:
         self.texts = NodeTexts(folder)
         self.status: FolderStatus | None = None
         self.rounds, self.evaluations = NodeRounds(), NodeRounds()
-        self.events = deque[views.EventView](maxlen=MOST_EVENTS)
+        self.events = defaultdict[str, deque[views.EventView]](partial(deque, maxlen=MOST_EVENTS))
+        """Events by the file that tells them, or that has a damaged line: they end with it."""
         self._step = 0
         self._files: tuple[tuple[Tail[Any], Callable[[Any], None], Callable[[], None]], ...] = (
             (Tail(folder / runs.METRICS, RoundReport), self._add_round, self.rounds.clear),
@@ -49,7 +50,7 @@ class NodeFolder:
                 self._add_evaluation,
                 self.evaluations.clear,
             ),
-            (Tail(folder / runs.EVENTS, EventLine), self._add_event, self.events.clear),
+            (Tail(folder / runs.EVENTS, EventLine), self._add_event, lambda: None),
         )
 
     def look(self, step: int) -> bool:
@@ -61,13 +62,14 @@ class NodeFolder:
             is_new = True
             if change is Change.ANEW:
                 clear()
+                self.events[tail.path.name].clear()
             for line in tail.read(partial(self._damaged, tail)):
                 add(line)
         return is_new or before != self.status
 
     def _damaged(self, tail: Tail[Any], _: Exception) -> None:
         text = f"{tail.path.name}, line {tail.number} cannot be read; it is left out"
-        self._add_event(EventLine(round=self.rounds.done, text=text))
+        self._add_event(EventLine(round=self.rounds.done, text=text), tail.path.name)
 
     def _add_round(self, line: RoundReport) -> None:
         counts = {"missing": len(line.missing), "refused": sum(line.refused.values())}
@@ -78,8 +80,9 @@ class NodeFolder:
         functions = {f"rewards/{name}": value for name, value in line.rewards.items()}
         self.evaluations.add(self._step, line.round, numbers_in(line) | functions)
 
-    def _add_event(self, line: EventLine) -> None:
-        self.events.append(views.EventView(node=self.name, **asdict(line)))
+    def _add_event(self, line: EventLine, file: str = runs.EVENTS) -> None:
+        cut = {"kind": line.kind[:32], "text": line.text[:500], "peer": line.peer[:64]}
+        self.events[file].append(views.EventView(node=self.name, **asdict(line) | cut))
 
     def here(self) -> Here:
         began_s = _changed_s(self.folder / JOINED)
@@ -243,7 +246,7 @@ class WatchedRun(RunFeed):
         return whole
 
     def _newest_events(self) -> list[views.EventView]:
-        every = [event for node in self._nodes.values() for event in node.events]
+        every = [e for node in self._nodes.values() for e in chain(*node.events.values())]
         every.sort(key=lambda event: (event.round, event.time_s or 0.0))
         once = Once()  # what one node tells another one may have told a moment before
         new = [

@@ -19,7 +19,7 @@ DIGITS = 6
 MOST_ROWS = 20_000
 """Rounds of a node that are kept; of more every second one is dropped, the newest ones never."""
 MOST_ROUNDS = 10**9
-MOST_COLUMNS, MOST_AUTHORS, LONGEST_AUTHOR = 100, 128, 64
+MOST_COLUMNS, LONGEST_COLUMN, MOST_AUTHORS, LONGEST_AUTHOR = 100, 200, 128, 64
 
 
 @cache
@@ -99,7 +99,8 @@ class NodeRounds:
             for column in columns.values():
                 column.pop()
         for name in numbers:
-            if name not in columns and len(columns) < MOST_COLUMNS:
+            is_new = name not in columns and len(name) <= LONGEST_COLUMN
+            if is_new and len(columns) < MOST_COLUMNS:
                 columns[name] = array("d", [nan]) * len(self._steps)
         self._steps.append(step)
         for name, column in columns.items():

@@ -8,6 +8,7 @@ peers is alive, or those of an observer.
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from msgspec import structs
 
@@ -185,7 +186,7 @@ def _view(
         numbers += ["phase", "done", "total"]
     refused = Counter[str]()
     for line in heard.values():
-        refused.update(line.refused)
+        refused.update({why[:64]: n for why, n in islice(line.refused.items(), 16)})
     return NodeView(
         name=name,
         model=(told.model if told else "") or facts.models.get(name, ""),

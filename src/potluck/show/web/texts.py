@@ -6,7 +6,9 @@ of the completions with their tokens.
 
 import heapq
 import threading
+from bisect import bisect_right
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -20,9 +22,10 @@ from potluck.show.web.views import TextPlace, TextsView, TextView
 MOST_ROUNDS = 1000
 MOST_TEXTS, MOST_PLACES = 256, 200
 """Completions of one answer; places of surprising ones."""
-SEARCH_BYTES, ROUND_BYTES = 64 << 20, 4 << 20
+PROBLEM_BYTES, ROUND_BYTES = 64 << 20, 4 << 20
 """Most of the problems that is read, from the file's end; most of a round."""
-
+TEXT, NAME, ANSWER_BYTES = 20_000, 200, 5_000_000
+"""Longest text, question, answer and episode; names of a surprising place; most of one answer."""
 
 _Key = tuple[int, str, str, int]
 _Kind = TypeVar("_Kind", bound=WrittenCompletion | Recorded)
@@ -48,7 +51,7 @@ class _Index(Generic[_Kind]):
             if found and found[-1][1] == start:
                 start, _ = found.pop()
             found.append((start, end))
-            if line.surprise is not None:
+            if line.surprise is not None and len(line.problem + line.author) <= NAME:
                 item = (line.surprise, _key(line))
                 push = heapq.heappushpop if len(self.surprising) >= MOST_PLACES else heapq.heappush
                 push(self.surprising, item)
@@ -98,22 +101,25 @@ class NodeTexts:
 
     def _view(self, texts: list[TextView], *, is_cut: bool) -> TextsView:
         wanted = {text.problem for text in texts}
-        asked = newest(self._folder / PROBLEMS, GradedProblem, SEARCH_BYTES)
+        asked = newest(self._folder / PROBLEMS, GradedProblem, PROBLEM_BYTES)
         # A folder of 0.2.0 has no such file: there the texts keep what recorded.jsonl has.
         problems = {
-            each.problem: {"question": each.question, "answer": each.answer}
+            each.problem: {"question": each.question[:TEXT], "answer": each.answer[:TEXT]}
             for each in asked
             if each.problem in wanted
         }
+        whole = [msgspec.structs.replace(t, **problems.get(t.problem, {})) for t in texts]
+        sizes = accumulate(len(msgspec.json.encode(text)) for text in whole)
+        fit = bisect_right([*sizes], ANSWER_BYTES)
         return TextsView(
             node=self.node,
             rounds=sorted(self._written.stretches)[-MOST_ROUNDS:],
-            texts=[msgspec.structs.replace(t, **problems.get(t.problem, {})) for t in texts],
+            texts=whole[:fit],
             surprising=[
                 TextPlace(round=key[0], problem=key[1], author=key[2], index=key[3], surprise=most)
                 for most, key in sorted(self._recorded.surprising, reverse=True)
             ],
-            is_cut=is_cut,
+            is_cut=is_cut or fit < len(whole),
         )
 
     def _texts(self, round: int, most: int) -> list[TextView]:
@@ -127,16 +133,18 @@ def _key(line: TextPlace | WrittenCompletion | Recorded) -> _Key:
 
 
 def _text(line: WrittenCompletion, recorded: Recorded | None) -> TextView:
+    starts = accumulate((len(said.words) for said in line.turns), initial=0)
+    turns = zip(line.turns, starts, strict=False)
     return TextView(
         round=line.round,
         problem=line.problem,
         author=line.author,
         index=line.index,
         reward=line.reward,
-        text=line.text,
+        text=line.text[:TEXT],
         end=line.end,
-        question=recorded.question if recorded else "",
-        turns=[(said.role, said.words) for said in line.turns],
+        question=recorded.question[:TEXT] if recorded else "",
+        turns=[(said.role, said.words[: TEXT - at]) for said, at in turns if at < TEXT],
         surprise=recorded.surprise if recorded else None,
         recorded=recorded,
     )

@@ -48,7 +48,8 @@ class Process(Confined):
         """Ask, as above; raise EnvironmentFailed where it answers with an error,
         or with none within the limits."""
         try:
-            said = self.ask(json.dumps(line) + "\n", SLACK * self._limit_s)
+            # Asked once: a new process knows no episode of the one that ended.
+            said = self.ask(json.dumps(line) + "\n", SLACK * self._limit_s, tries=1)
             ended = f"it ended its process, or took more than {self._limit_s:g} s or {self._gib}"
         except NotReady as error:
             said = str(error).removeprefix("TaskError: ")
@@ -89,7 +90,8 @@ class Host:
 
     def __init__(self, spec: Spec, factory: Callable[[], Any], *, has_network: bool) -> None:
         """Construct a first one, which tells what there is to call."""
-        self._kind = spec.kind or ("game" if hasattr(factory, "step") else "environment")
+        is_game = spec.kind is None and callable(getattr(factory(), "step", None))
+        self._kind = spec.kind or ("game" if is_game else "environment")
         self._factory, self._most_bytes = factory, spec.observation_bytes
         self._free, self._live = [self._made()], dict[int, Instance]()
         if not spec.described:

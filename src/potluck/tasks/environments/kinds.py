@@ -16,7 +16,6 @@ import inspect
 import random
 import reprlib
 from collections.abc import Callable, Mapping, Sequence, Set
-from functools import cache
 from typing import Any, Literal
 
 import msgspec
@@ -60,6 +59,7 @@ class Instance:
         self._luck: list[Any] = []
         self._take_over()
         self.made, self._most_bytes = factory(), observation_bytes
+        self.loop = asyncio.new_event_loop()  # its own: what it left to run goes on with it alone
         self.calls = self.errors = 0
         self.reward = 0.0
         self._done = False
@@ -124,7 +124,7 @@ class Instance:
 
     def settled(self, value: Any) -> Any:
         """Wait for what an async function returns."""
-        return loop().run_until_complete(value) if inspect.isawaitable(value) else value
+        return self.loop.run_until_complete(value) if inspect.isawaitable(value) else value
 
     def failed(self, error: BaseException) -> dict[str, str]:
         """Count an error, and return what is said of it; raise it again where memory ran out."""
@@ -187,7 +187,7 @@ class ToolsInstance(Instance):
             except Exception as error:  # a stranger's code, about a stranger's arguments
                 said.append((call.name, self.failed(error)))
         if waiting:  # async tools run at the same time, after all others
-            results = loop().run_until_complete(_gathered([each for _, each in waiting]))
+            results = self.loop.run_until_complete(_gathered([each for _, each in waiting]))
             for (name, _), result in zip(waiting, results, strict=True):
                 is_error = isinstance(result, BaseException)
                 said.append((name, self.failed(result) if is_error else result))
@@ -206,11 +206,6 @@ class ToolsInstance(Instance):
 
 
 KINDS: dict[EnvironmentKind, type[Instance]] = {"game": GameInstance, "environment": ToolsInstance}
-
-
-@cache
-def loop() -> asyncio.AbstractEventLoop:
-    return asyncio.new_event_loop()
 
 
 async def _gathered(waiting: Sequence[Any]) -> list[Any]:
