@@ -210,7 +210,7 @@ def test_warnings_of_damaged_lines_crowd_nothing_out_and_go_with_their_file(tmp_
         b'{"round": 1e999}\n',
         b'{"round": ' + 999 * b"9" + b', "index": 1}\n',
         b'{"round": 2, "bytes": ' + 999 * b"9" + b"}\n",
-        b'{"round": 3, "sources": {"small": {"completions": ' + 999 * b"9" + b"}}}\n",
+        b'{"round": 3, "sources": {"third": {"completions": ' + 999 * b"9" + b"}}}\n",
         b'{"round": 7, "sources": {"small": 3}, "text": 4, "surprise": []}\n',
     ],
 )
