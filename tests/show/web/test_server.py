@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import os
 import re
 import signal
 import socket
@@ -11,10 +10,8 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from types import SimpleNamespace
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -163,34 +160,11 @@ def opens(address):
         return True
 
 
-def sockets_of(process):
-    links = Path(f"/proc/{process.pid}/fd").iterdir()
-    return sum(os.path.realpath(link).partition(":")[0].endswith("socket") for link in links)
-
-
 def until(is_true, limit_s=60):
     end_s = time.monotonic() + limit_s
     while not is_true():
         assert time.monotonic() < end_s
         time.sleep(0.05)
-
-
-def test_a_reader_that_takes_nothing_is_ended(tmp_path):
-    folder = make_run(tmp_path / "r", "small", rounds=1)
-    rows = (metrics(at, loss=at / 7, gradient_norm=at / 3) for at in range(1, 1000))
-    append(folder / "small" / "metrics.jsonl", *rows)
-    impatient = "import potluck.show.web.guard as guard; guard.TAKE_S = 0.2"
-    with watching(folder, before=impatient) as (address, process), ExitStack() as stack:
-        assert answer(address)[0] == 200
-        before, place = sockets_of(process), urlsplit(address)  # that one may still be open
-        question = f"GET /api/run?run= HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode()
-        for _ in range(2):
-            reader = stack.enter_context(socket.socket())
-            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            reader.connect((place.hostname, place.port))
-            reader.sendall(100 * question)  # more answers than the system keeps
-            assert reader.recv(1) == b"H"
-        until(lambda: sockets_of(process) <= before)
 
 
 def test_nobody_looks_at_the_files_while_no_page_is_open(folder, at_once, monkeypatch):

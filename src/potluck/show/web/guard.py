@@ -1,4 +1,4 @@
-"""Access to the page: a token, the Host header, no scripts of other sites, no reader that hangs.
+"""Access to the page: a token, the Host header, no scripts of other sites.
 
 A browser lets any site send requests to this machine. One that resolves its own name to 127.0.0.1
 (DNS rebinding) would even read the answers, so a Host header must be an address, localhost, or the
@@ -6,13 +6,11 @@ name that was given; starlette's TrustedHostMiddleware knows lists of names, and
 Sites that only send requests are told apart by Sec-Fetch-Site and Origin.
 """
 
-import asyncio
 import hmac
 import ipaddress
 import os
 import re
 import secrets
-from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -26,8 +24,6 @@ SHORTEST_TOKEN = 16
 """Fewest characters of a token that a user has chosen."""
 HOST = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([\w.-]+))(?::\d+)?", re.ASCII)
 """Host header: an address of version 6 or a name, and a port."""
-TAKE_S = 10.0
-"""Time in which a reader takes each part of a message."""
 PART_BYTES = 1 << 16
 """Most of a message that waits here for a slow reader; the whole is there once for all."""
 HEADERS = (
@@ -59,36 +55,20 @@ def choose_token(host: str, *, make: bool) -> str:
 
 
 class Guard:
-    """Middleware that lets in visitors that may read. ``drop`` ends the connection of a client at
-    once, without the data that it has not taken."""
+    """Middleware that lets in visitors that may read."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        host: str,
-        port: int,
-        token: str = "",
-        drop: Callable[[object], None] = lambda client: None,
-    ) -> None:
-        self._app, self._host, self._token, self._drop = app, host, token, drop
+    def __init__(self, app: ASGIApp, *, host: str, port: int, token: str = "") -> None:
+        self._app, self._host, self._token = app, host, token
         self._cookie = f"potluck_{port}"  # cookies of one host are shared by its ports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_in_time(message: Message) -> None:
-            try:
-                async with asyncio.timeout(TAKE_S):
-                    await send(message)
-            except TimeoutError:
-                self._drop(scope["client"])
-
         async def send_in_parts(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message["headers"], *HEADERS]}
             while len(body := message.get("body", b"")) > PART_BYTES:
-                await send_in_time({**message, "body": body[:PART_BYTES], "more_body": True})
+                await send({**message, "body": body[:PART_BYTES], "more_body": True})
                 message = {**message, "body": memoryview(body)[PART_BYTES:]}
-            await send_in_time(message)
+            await send(message)
 
         request = Request(scope)
         answer = self._refusal(request) or self._admission(request) or self._app

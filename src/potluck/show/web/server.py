@@ -24,7 +24,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from potluck.files import one_line
 from potluck.show.web.feed import Feed, NotHereError, RunFeed
@@ -209,12 +208,6 @@ def serve(
         os.nice(10)
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
-    def drop(client: object) -> None:
-        # To close a connection would wait until all was taken.
-        for each in [*running.server_state.connections]:
-            if isinstance(each, H11Protocol) and each.client == client:
-                each.transport.abort()
-
     def end_with_stdin() -> None:
         with suppress(OSError, ValueError):  # the process that started this one is gone
             while os.read(sys.stdin.fileno(), 4096):
@@ -224,7 +217,7 @@ def serve(
     app = Server(feed, lambda: running.should_exit)
     running = uvicorn.Server(
         uvicorn.Config(
-            Guard(app, host=host, port=port, token=token, drop=drop),
+            Guard(app, host=host, port=port, token=token),
             http="h11",
             ws="none",
             lifespan="off",
