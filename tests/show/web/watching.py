@@ -15,9 +15,9 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @contextmanager
-def watching(*words, before="", command="watch", **environment):
-    """Yield (address, process) of a page that is served; ``before`` is Python that runs first."""
-    code = f"{before}\nfrom potluck.cli import main; main()"
+def watching(*words, command="watch", **environment):
+    """Yield (address, process) of a page that is served."""
+    code = "from potluck.cli import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, command, *map(str, words)],
         stdin=subprocess.PIPE,
