@@ -1,4 +1,4 @@
-"""What engines behind a server share: requests to it, and waiting for environments beside them."""
+"""Common parts of engines behind a server: requests, and waiting for environments beside them."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""What engines behind a server have in common: its address, requests to it, and ways out.
+"""Common parts of engines behind a server: its address, requests to it, and ways out.
 
 Requests share an event loop in a thread of its own: a notebook runs one in the main thread, and
 only a loop can break off what is under way.

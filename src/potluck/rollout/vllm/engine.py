@@ -53,7 +53,7 @@ class ServerEngine(Engine):
     """Options of its table, ``VllmOptions``: their module imports this one."""
     weight_sync: WeightSync
     kind: "type[ServerWriting] | None" = None
-    """What writes; None: ``ServerWriting``."""
+    """Class that writes; None: ``ServerWriting``."""
 
     @property
     def server_mismatch(self) -> float | None:

@@ -42,7 +42,7 @@ class WeightSync:
         and the server replaces the weights that it started with."""
         self._served_version = ""
         self.writing: Future[None] = Future()
-        """What the server writes: until it is done, the weights there must stay."""
+        """Writing of the server: until it is done, the weights there must stay."""
         self.writing.set_result(None)
         self.apart: float | None = None
         """Mean difference of the last writing's log-probabilities, see ``require_ours``."""

@@ -30,7 +30,7 @@ class RunFeed:
         self._changed: dict[str, int] = {}
         """Step in which each section was last another one."""
         self._messages: dict[int, tuple[bytes, bool]] = {}
-        """Of the present step, by the step that their readers have."""
+        """Messages of the present step, by the step that their readers have."""
 
     def look(self, *, every_s: float = 0.0) -> int:
         """Take in what is new, unless this was done less than ``every_s`` ago; return the number of

@@ -27,7 +27,7 @@ OBSERVER = "(observer)"
 ENDS: Mapping[str, State] = {"ended": "ended", "stopped": "stopped"}
 """States by the last phase that a node tells."""
 Lines = Mapping[str, PeerLine]
-"""What others say of one node, by their names."""
+"""Lines of others about one node, by their names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,7 +166,7 @@ class GameOptions(NumberedOptions, frozen=True, kw_only=True, tag_field="name", 
     parameters: Mapping[str, Any] = MappingProxyType({})
     """Keywords that ``reset`` gets, the same in all problems."""
     other_parameters: Mapping[str, Any] | None = None
-    """Those of the problems out of distribution; without them there are none."""
+    """Keywords of the problems out of distribution; None: there are no such problems."""
 
     def columns(self, split: Split) -> Mapping[str, Any] | None:
         return self.other_parameters if split == "out-of-distribution" else self.parameters
