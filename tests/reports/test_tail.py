@@ -51,14 +51,14 @@ def test_a_line_that_is_too_long_is_damaged_and_is_never_held(tmp_path, monkeypa
     monkeypatch.setattr(tail_module, "LINE_BYTES", 50)
     file, damaged, found = tmp_path / "x.jsonl", [], []
     tail = Tail(file, int)
-    for more in ("1\n" + 60 * "x", 1000 * "x", "\n2\n3"):
+    for more in ("1\n" + 60 * "x", 1000 * "x", "\n2\n" + 60 * "4" + "\n3"):
         with file.open("a") as out:
             out.write(more)
         tail.look()
         found += tail.read(lambda error: damaged.append((tail.number, str(error))))
         assert len(tail.rest) <= 1
     assert (found, tail.rest) == ([1, 2], b"3")
-    assert damaged == [(2, "it is longer than 50 bytes")]
+    assert damaged == [(number, "it is longer than 50 bytes") for number in (2, 4)]
 
 
 def test_a_pipe_that_took_a_files_place_is_no_file(tmp_path, monkeypatch):
