@@ -802,6 +802,11 @@ def test_a_header_that_is_too_long_is_not_sent():
         encode(many)
 
 
+def test_half_a_surrogate_pair_is_in_no_completion():
+    with pytest.raises(ValueError, match="half a surrogate pair"):
+        text_only("5\ud83d")
+
+
 if __name__ == "__main__":
     for name, (message, codec) in GOLDENS.items():
         (GOLDEN / f"{name}.ptlk").write_bytes(written(message, codec))
