@@ -174,7 +174,6 @@ class Beliefs:
         inner = split_answer(answer, question.challenge)
         announcement = self._read(question.name, inner)
         verify(HELLO, answer, announcement.public)
-        announcement.offers()
         self._known_keys.public_key(question.name, announcement.public)
         return announcement
 
@@ -248,7 +247,7 @@ class Beliefs:
                 why = "is it started twice, or are recordings of it repeated?"
                 raise WireError(f"{what}; {why}", "forged")
             self._mailbox.on_announcement(announcement, now_s)
-        except WireError:  # A key's owner can sign what is not readable, too.
+        except WireError:
             self._wrong[announcement.node] += 1
             raise
 

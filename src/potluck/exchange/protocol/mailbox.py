@@ -102,8 +102,7 @@ class Mailbox(ABC):
         return before is None or (said.session, said.packed) != (before.session, before.packed)
 
     def on_announcement(self, said: Announcement, now_s: float) -> None:
-        """Note what is to be fetched. The announcement is proven to be its node's, and new. Raise
-        WireError if its offers are not written as they should be."""
+        """Note what is to be fetched. The announcement is proven to be its node's, and new."""
         author, peer = said.node, self.peers.get(said.node)
         if peer is None:
             return  # A stranger that had to make room meanwhile.

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 
 import zenoh
 from msgspec import structs
@@ -19,7 +18,6 @@ from potluck.exchange.protocol.peers import NOBODY, Peer, Peers
 from potluck.exchange.protocol.signed import (
     ANNOUNCEMENTS,
     STATUS_LINES,
-    Announcement,
     AnySigned,
     Payload,
 )
@@ -109,9 +107,8 @@ class Sightings:
         self._roster = dict(roster)
         self._peers = Peers("", roster, quarantine_s=0.0, strangers=MOST_NAMES)
         self._live: set[str] = set()
-        whole = replace(ANNOUNCEMENTS, require_sense=_require_offers)
         # 1,000 nodes make 200 announcements a second.
-        self._announced = Believed(run, whole, most_per_s=2 * VERIFIED_PER_S)
+        self._announced = Believed(run, ANNOUNCEMENTS, most_per_s=2 * VERIFIED_PER_S)
         self._lines = Believed(run, STATUS_LINES)
 
     def on_presence(self, name: str, is_live: bool) -> None:
@@ -125,13 +122,13 @@ class Sightings:
             peer.live = is_live
 
     def hear(self, name: str, payloads: Sequence[Payload], now_s: float) -> None:
-        """Look at announcements that came under ``name``, oldest first."""
+        """Look at announcements under ``name``, oldest first."""
         if peer := self._hear(self._announced, name, payloads, now_s):
             offers = self._announced.newest[name].offers()
             peer.offered = frozenset(offer.round for offer in offers)
 
     def hear_lines(self, name: str, payloads: Sequence[Payload], now_s: float) -> None:
-        """Look at status lines that came under ``name``, oldest first."""
+        """Look at status lines under ``name``, oldest first."""
         self._hear(self._lines, name, payloads, now_s)
 
     def _hear(
@@ -182,8 +179,3 @@ class Sightings:
 
     def _refuse(self, name: str, reason: Reason, count: int = 1) -> None:
         self._peers.refused(name, reason, fault=False, now_s=0.0, count=count)
-
-
-def _require_offers(announcement: Announcement) -> None:
-    ANNOUNCEMENTS.require_sense(announcement)
-    announcement.offers()
