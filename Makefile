@@ -48,20 +48,17 @@ reference: $(VENV)/ready
 results: $(VENV)/ready
 	$(BIN)/potluck reproduce --render
 
-# What breaks after minutes and not after seconds, on two cores. SHORT= does 100 events each.
-soak: SHORT ?= --events 20 --rounds 200
+# What breaks after minutes and not after seconds, on two cores.
 soak: $(VENV)/ready
 	rm -rf build/soak
-	$(MAKE) -j2 soak-lines soak-nodes SHORT='$(SHORT)'
+	$(MAKE) -j2 soak-lines soak-nodes
 
 soak-lines:
 	POTLUCK_SOAK=1 $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/faults
 	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_wire.py
 
 soak-nodes:
-	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_faults.py build/soak/faults
-	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_nodes.py build/soak/free $(SHORT)
-	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_nodes.py build/soak/together --pace together $(SHORT) $(ARGS)
+	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_faults.py build/soak/faults $(ARGS)
 
 bench: $(VENV)/ready
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'

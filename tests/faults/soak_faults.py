@@ -21,8 +21,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from faults.faulty import INSTANTS, PHASES, Faulty
-from faults.soak_nodes import NAMES, recipe, require_all_whole
 from faults.swarm import Swarm
+from faults.whole import NAMES, recipe, require_all_whole
 
 LONG_S = 900.0
 """For one fault; reached only where something hangs."""
