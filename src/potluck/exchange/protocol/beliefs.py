@@ -1,5 +1,5 @@
-"""Which announcements are believed, and which nodes are asked whether they are there. Pure: no
-thread, no network; the caller passes the time, and holds the mailbox's lock.
+"""Which announcements are believed, and which nodes are asked whether they are there. Pure: the
+caller passes the time, and holds the mailbox's lock.
 
 A node believes another's announcements in one session only: the one that the other's key has
 signed together with a random challenge of this node. A recorder can repeat what it heard, but not
@@ -213,8 +213,7 @@ class Beliefs:
         return announcement
 
     def _is_newcomer(self, name: str) -> bool:
-        """Return whether ``name`` must sign an announcement before it is asked: made-up names cost
-        nothing, and there are few places."""
+        """Return whether ``name`` must sign before it is asked: made-up names cost nothing."""
         if name in self._asked or name == self._agreement.node:
             return False
         return name not in self._mailbox.peers.names() and self._known_keys.known(name) is None

@@ -1,5 +1,5 @@
-"""The state of a node's exchange: batches that came, and peers that are awaited. Pure: no thread,
-no network; the caller passes the time, in seconds of a clock that never goes back."""
+"""Batches that came, and peers that are awaited. Pure: the caller passes the time, in seconds of a
+clock that never goes back."""
 
 from abc import ABC, abstractmethod
 from collections import deque

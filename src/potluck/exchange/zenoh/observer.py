@@ -1,7 +1,5 @@
-"""An observer: sees the nodes of a run and takes no part. It announces nothing, serves nothing and
-asks nobody, so the nodes do not know it; but their status lines are sent as long as it listens. As
-it asks nobody, it cannot tell a node from a recording of it that is newer than all it has heard.
-Nothing is decided by what it believes.
+"""An observer: sees the nodes of a run and takes no part. It asks nobody, so it cannot tell a node
+from a recording of it that is newer than all it has heard; nothing is decided by what it believes.
 """
 
 import threading
@@ -38,8 +36,7 @@ LOOKED_AT = 8
 def observe(endpoints: Endpoints, run: str, roster: Mapping[str, bytes]) -> Iterator["Observer"]:
     """Watch ``run`` at ``endpoints``, which need not be there yet. ``roster`` has the key that each
     name must sign with; it may be empty. Raise ExchangeError as ``open_session``."""
-    # A peer connects to the nodes that its addresses know, too. A client has one connection, and
-    # would with it lose sight of all nodes at once.
+    # A peer connects to the nodes that its addresses know, too; a client has one connection.
     session = open_session(endpoints, run=run, mode="peer")
     with closing(session), closing(Observer(session, run, roster)) as observer:
         yield observer
@@ -132,11 +129,7 @@ class Sightings:
         self._hear(self._lines, name, payloads, now_s)
 
     def _hear(
-        self,
-        source: Believed[AnySigned],
-        name: str,
-        payloads: Sequence[Payload],
-        now_s: float,
+        self, source: Believed[AnySigned], name: str, payloads: Sequence[Payload], now_s: float
     ) -> Peer | None:
         """Return the node under ``name`` if one of its messages is believed."""
         if not NODE_NAME.fullmatch(name):
@@ -172,7 +165,6 @@ class Sightings:
         return found
 
     def _forget_gone(self) -> None:
-        """Forget the messages of names that had to make room."""
         for source in (self._announced, self._lines):
             for gone in source.newest.keys() - self._peers.names():
                 source.forget(gone)
