@@ -345,15 +345,6 @@ def test_digests_of_questions_go_by_the_order_of_the_problems():
     assert decode(encode(turned)) == decode(encode(THREE_TEXTS))
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_where_no_text_has_a_byte_there_is_no_block_of_texts(codec):
-    for message in (for_all(tokens_and_text(text=None)), for_all(tokens_and_text(text=""))):
-        plain = terms().message(3, (completion((5,), (-0.5,)),))
-        count = len(blocks_of(encode(plain, codec=codec))[1])
-        assert len(blocks_of(encode(message, codec=codec))[1]) == count
-    assert len(blocks_of(encode(for_all(text_only("")), codec=codec))[1]) == 1
-
-
 def test_a_text_may_have_every_character_but_surrogates():
     text = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
     sent = for_all(text_only(text))

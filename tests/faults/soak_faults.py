@@ -1,7 +1,7 @@
-"""Faults of a process in a swarm of small real nodes, one after the other: it is killed, its clock
-jumps, its memory ends.
+"""Faults of a process in a swarm of small real nodes, one after the other: it is killed, or
+its clock jumps.
 
-    PYTHONPATH=src:tests python tests/faults/soak_faults.py FOLDER [--only kills memory] [--seed 0]
+    PYTHONPATH=src:tests python tests/faults/soak_faults.py FOLDER [--only kills] [--seed 0]
 
 Prints a table: what was done, what was there afterwards. The exit code is 1 if a fault lost
 something, left a node hanging, or ended one that it should not.
@@ -9,7 +9,6 @@ something, left a node hanging, or ended one that it should not.
 
 import argparse
 import random
-import resource
 import signal
 import sys
 import time
@@ -113,51 +112,8 @@ def clocks(folder, seed, pace):
     return Row(f"clocks, pace {pace!r}", f"+- 1 h, {jumped} jumps in north's events", seen)
 
 
-def memory(folder, seed):
-    """SIGKILL at the peak of resident memory, and a lesson that gets no memory; each time --resume.
-
-    To a process the kernel's OOM killer is a SIGKILL at such a moment. No control group is made for
-    it: that is the machine's, and what is left on the disk is the same.
-    """
-    # Those that are left go on by themselves, a hundred rounds while one is started again.
-    rounds, kills, lesson = 600, 4, 10
-    config = recipe(folder / "models", rounds, "free")
-    with Swarm(config, folder / "run", popen=Faulty) as swarm:
-        swarm.start("east", "south")
-        swarm.start("north", fault={"starve_in": lesson})
-        starving = swarm.running.pop("north")
-        peaks = []
-        for _ in range(kills):
-            peaks.append(killed_at_peak(swarm, "east"))
-            swarm.start("east", resume=True)
-        assert starving.wait(timeout=LONG_S) == 1, swarm.log("north")[-3000:]
-        why = swarm.log("north").strip().splitlines()[-1]
-        swarm.start("north", resume=True)
-        seen = ended(swarm, rounds)
-    sizes = ", ".join(f"{mib:.0f}" for mib in peaks)
-    return Row("memory", f"east killed at {sizes} MiB; north: {why[:60]}", seen)
-
-
-def killed_at_peak(swarm, name, rounds=5):
-    """Watch a node for some rounds, then kill it when it has as much memory as ever since; return
-    how much, in MiB."""
-    begun, peak_mib = swarm.round(name), 0.0
-    swarm.wait_until(lambda: swarm.round(name) > begun, "a round of this start")
-    until, end_s = swarm.round(name) + rounds, time.monotonic() + LONG_S
-    while True:
-        assert time.monotonic() < end_s, swarm.logs()
-        statm = Path(f"/proc/{swarm.running[name].pid}/statm").read_text()
-        mib = int(statm.split()[1]) * resource.getpagesize() / 2**20
-        if mib >= peak_mib and swarm.round(name) >= until:
-            swarm.signal(name)
-            return mib
-        peak_mib = max(peak_mib, mib)
-        time.sleep(0.002)
-
-
 FAULTS = {
     "kills": kills,
-    "memory": memory,
     "clocks-together": partial(clocks, pace="together"),
     "clocks-free": partial(clocks, pace="free"),
 }
