@@ -108,7 +108,7 @@ def _everyone(scored: Scored) -> AuthorReport:
     """Report all completions as if they were one author's."""
     rows = len(scored.batch.completions)
     # Rewards are left out: their mean stands in the report of the round.
-    return author_reports(scored, [0.0] * rows, "", authors=["everyone"] * rows)["everyone"]
+    return author_reports(scored, [0.0] * rows, authors=["everyone"] * rows)["everyone"]
 
 
 def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: int) -> list[Group]:

@@ -24,7 +24,7 @@ from potluck.objective.weights import ScoredRows, Weight, untrusted_likelihood
 from potluck.types import NonFiniteError
 
 METRICS = (
-    "tokens", "ratio_sum", "ratio_max", "k1", "k3", "capped", "weight", "weight_square",
+    "tokens", "ratio_sum", "k1", "k3", "capped", "weight", "weight_square",
     "likelihood", "weight_min", "surprise",
 )  # fmt: skip
 """Names of the K numbers that are kept of each completion."""
@@ -100,7 +100,6 @@ def row_metrics(
     columns = {
         "tokens": mask_BT.sum(dim=1),
         "ratio_sum": ratio_BT.double().sum(dim=1),
-        "ratio_max": torch.where(mask_BT, ratio_BT, -math.inf).amax(dim=1),
         "k1": divergence_from_author(logp_start_BT, logp_gen_BT, mask_BT, estimator="k1"),
         "k3": divergence_from_author(logp_start_BT, logp_gen_BT, mask_BT, estimator="k3"),
         "capped": torch.where((claims_BT | ~mask_BT).all(dim=1), capped_B.double(), math.nan),
