@@ -38,7 +38,7 @@ def kinds_of_moments(optimizer):
 
 @pytest.mark.parametrize(
     "optimizer, kind",
-    [("adam", torch.float32), ("adamw", torch.float32), ("adamw-8bit", torch.uint8)],
+    [("adamw", torch.float32), ("adamw-8bit", torch.uint8)],
 )
 def test_moments_are_of_the_kind_named_and_come_back_from_a_checkpoint(
     model, tmp_path, optimizer, kind

@@ -146,7 +146,6 @@ def test_a_model_whose_file_lacks_weights_is_refused_and_not_made_up(tmp_path):
     "name, text",
     [
         ("model.safetensors", "!"),
-        ("model.safetensors", ""),
         ("tokenizer.json", "{}"),
         ("config.json", '{"model_type": "qwen2", "hidden_size": "wide"}'),
     ],

@@ -54,7 +54,7 @@ def in_one_piece(policy, temperature):
     return rows
 
 
-@pytest.mark.parametrize("chunk", [1, 4, 100])
+@pytest.mark.parametrize("chunk", [4, 100])
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_whatever_the_chunk_values_and_gradients_are_those_of_one_piece(kind, chunk, monkeypatch):
     monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", chunk * SMALL["vocab_size"])

@@ -24,9 +24,13 @@ def test_filter_equals_the_paper(pairs, limit):
     assert ours.tolist() == paper.filtered(advantage, divergence, g=limit)
 
 
-@pytest.mark.parametrize("estimator, reduce", KINDS)
-@given(tokens=st.lists(token, min_size=1, max_size=5), padding=st.integers(0, 3))
-def test_divergence_equals_the_paper_whatever_the_padding(estimator, reduce, tokens, padding):
+@given(
+    kind=st.sampled_from(KINDS),
+    tokens=st.lists(token, min_size=1, max_size=5),
+    padding=st.integers(0, 3),
+)
+def test_divergence_equals_the_paper_whatever_the_padding(kind, tokens, padding):
+    estimator, reduce = kind
     start, gen = zip(*tokens, strict=True)
     ours = divergence_from_author(
         torch.tensor([[*start, *[math.nan] * padding]]),
@@ -54,13 +58,6 @@ def test_divergence_is_zero_on_policy_and_does_not_depend_on_length():
     assert_close(divergence_from_author(logp_BT, logp_BT, mask_BT), torch.zeros(2))
     apart_B = divergence_from_author(logp_BT, logp_BT + 1, mask_BT)
     assert_close(apart_B, torch.full((2,), math.e - 2))
-
-
-def test_one_token_i_would_never_write_is_enough():
-    logp_BT = torch.full((1, 300), -0.5)
-    logp_BT[0, 7] = -10.12  # the author found it likely
-    mask_BT = torch.ones(1, 300, dtype=torch.bool)
-    assert divergence_from_author(logp_BT, torch.full((1, 300), -0.5), mask_BT).item() > 49
 
 
 @pytest.mark.parametrize("divergence", [math.inf, math.nan, -math.inf])

@@ -119,7 +119,7 @@ def by_trl(given, options):
 
 def test_a_loss_is_trls():
     """One case, so that one process imports TRL."""
-    for loss_type, beta, high, seed in product(TYPES, (0.0, 0.04), (0.0, 0.28), range(3)):
+    for seed, (loss_type, beta, high) in enumerate(product(TYPES, (0.0, 0.04), (0.0, 0.28))):
         options = ObjectiveConfig(loss_type=loss_type, beta=beta, clip_epsilon_high=high)
         check_by_trl(options, seed)
 
@@ -138,14 +138,6 @@ def check_by_trl(options, seed):
         logp_BT, _, reference_BT, _, mask_BT = mine
         kl = paper.distances(ragged(logp_BT.detach(), mask_BT), ragged(reference_BT, mask_BT))
         assert metrics["kl"] == [pytest.approx(sum(map(sum, kl)) / int(mask_BT.sum()), abs=1e-6)]
-
-
-@pytest.mark.parametrize("loss_type", TYPES)
-@given(seed=st.integers(0, 1000), beta=st.sampled_from([0.0, 0.3]), high=st.floats(0, 1))
-def test_a_loss_is_that_of_plain_loops(loss_type, seed, beta, high):
-    options = ObjectiveConfig(loss_type=loss_type, beta=beta, clip_epsilon_high=high)
-    given = tensors(seed)
-    assert ours(given, options).item() == pytest.approx(by_loops(given, options), abs=1e-5)
 
 
 def test_the_two_sides_of_the_clip_are_apart():
