@@ -11,7 +11,6 @@ from pathlib import Path
 
 import jinja2
 
-from potluck_experiments import plots, plots_kinds
 from potluck_experiments.costs import cost_of
 from potluck_experiments.kinds import BEFORE, CONTROLS, OLDER, Kind, newest, older
 from potluck_experiments.notations import writers
@@ -34,6 +33,8 @@ HEADING = re.compile(r"^#+[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 
 def render(suite: Suite) -> list[Path]:
     """Write all pages and pictures, and return their paths. Somebody's own files are refused."""
+    from potluck_experiments import plots, plots_kinds  # seaborn: a second
+
     scales = [read_results(suite, scale) for scale in SCALES]
     texts = pages(suite, scales)
     for path in texts:

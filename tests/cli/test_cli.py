@@ -323,7 +323,7 @@ def test_the_help_names_every_command(potluck_says):
     assert code == 0
     for command in ("run", "join", "evaluate", "show", "new", "export", "demo"):
         assert f" {command} " in out
-    for command in ("keys", "certificates", "relay", "doctor"):
+    for command in ("keys", "relay", "doctor"):
         assert f" {command} " in out
 
 

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 import pytest
 
 from potluck.exchange import Key
-from potluck.exchange.keys.certificates import write_certificates
 from potluck.exchange.protocol import believed
 from potluck.exchange.protocol.believed import VERIFIED_PER_S, WRONG_PER_S
 from potluck.exchange.protocol.signed import Offer, encode_announcement, encode_status
@@ -16,7 +15,7 @@ from potluck.exchange.zenoh import exchange, observer
 from potluck.exchange.zenoh.observer import LOOKED_AT, Sightings, observe
 from potluck.exchange.zenoh.session import Endpoints, Tls, open_router, open_session
 from potluck.reports.status import PeerLine, StatusLine
-from town import free_endpoint, live, town, until
+from town import certify, free_endpoint, live, town, until
 
 NAMES = ("north", "south")
 NORTH, SOUTH, OTHER = Key.new(), Key.new(), Key.new()
@@ -206,7 +205,7 @@ def test_through_one_node_the_others_are_seen_and_nobody_sees_the_observer(stack
 
 
 def test_an_observer_that_comes_first_sees_a_relay_and_nodes_with_certificates(stack, tmp_path):
-    write_certificates(tmp_path / "ours", [*NAMES, "relay", "watcher"])
+    certify(tmp_path / "ours", *NAMES, "relay", "watcher")
     endpoint = free_endpoint().replace("tcp", "tls")
 
     def line(name):

@@ -26,13 +26,14 @@ from potluck.types import Completion, Group, Problem, Row
 PROBLEM = Problem("p", "1+2=", "3")
 LIMITS = SamplingConfig(max_new_tokens=30, max_total_tokens=60)
 FAR = SamplingConfig(max_new_tokens=400, max_total_tokens=900)
+POLICY = tiny.policy()
+"""Read with only."""
 WALK = ("ab", "c", "dex")
 """Turns that end the game of ``episodes.Walk``."""
 
 
-def played(contents=WALK, end="stop", *, policy=None, author="south", problem=PROBLEM):
+def played(contents=WALK, end="stop", *, policy=POLICY, author="south", problem=PROBLEM):
     """An episode as the model that wrote it has it, by hand; nothing is said of its text."""
-    policy = policy or tiny.policy()
     parts = [[*policy.ids_of(Turn(content)), policy.stop_id] for content in contents]
     if end == "length":
         parts[-1].pop()
@@ -50,8 +51,7 @@ def at_home(environment=None):
     return Replays(environment or Here(Walk), "north")
 
 
-def reason(c, environment=None, *, policy=None, limits=LIMITS, **options):
-    policy = policy or tiny.policy()
+def reason(c, environment=None, *, policy=POLICY, limits=LIMITS, **options):
     return read(c, PROBLEM, policy, limits, replays=at_home(environment), **options)
 
 

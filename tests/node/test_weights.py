@@ -33,7 +33,7 @@ def relative_by_loops(advantage, start, own, *, c, **more):
 
 
 def weighed(weight, policy, *, budget=10_000, objective=SUCCESSES):
-    return replace(learner_of(policy, objective, budget=budget), own_weight=weight)
+    return replace(learner_of(policy, objective, budget=budget), custom_weight=weight)
 
 
 @pytest.mark.parametrize("budget", [30, 10_000])

@@ -143,7 +143,7 @@ def test_each_round_sends_as_many_rows(rows, batches, tmp_path, monkeypatch):
 def test_a_weight_that_reads_entropies_sends_no_nan(batches, tmp_path, monkeypatch):
     objective, server = ObjectiveConfig(**OBJECTIVES["lws"]), FakeTinker()
     theirs = remote(server, objective, tmp_path, monkeypatch)
-    theirs = replace(theirs, own_weight=WEIGHTS["typicality"])
+    theirs = replace(theirs, custom_weight=WEIGHTS["typicality"])
     with pytest.raises(NonFiniteError, match="read entropies"):
         theirs.learn(batches[0], silent)
     assert server.calls.count("forward_backward") == 1, "that of the probe"

@@ -78,7 +78,7 @@ def plan_cost(config: AnyRecipe, *, trust_code: bool = False, gpu: str = "") -> 
     """
     plain = config = pinned(as_config(config))
     if code_of(config) and not trust_code:
-        own = {"weight": "typicality"} if config.objective.has_own_weight else {}
+        own = {"weight": "typicality"} if config.objective.has_custom_weight else {}
         objective = replace(config.objective, loss="", **own)
         plain = replace(
             config, reward=(), log=replace(config.log, callback=""), objective=objective

@@ -143,7 +143,7 @@ def on_policy_gradient(learner: Learner, groups: Sequence[Group]) -> Direction |
     if not batch.advantage_B.any():
         return None
     torch.manual_seed(0)  # dropout, where there is any; a node seeds anew before it learns
-    plainly = replace(learner, objective=plain, own_weight=None)
+    plainly = replace(learner, objective=plain, custom_weight=None)
     return direction_of(plainly.score_and_gradient(batch)[1])
 
 

@@ -33,6 +33,7 @@ METRICS = (
 def candidates(batch: Batch, me: str, objective: ObjectiveConfig) -> Tensor:
     """Return the advantages that need a forward pass, 0 for the rows that teach nothing. Of an
     author that is not trusted only successes may, as others' failures tell little of one's own."""
+    # First the untrusted, whatever the method is; then the trusted others by the method.
     own_B, advantage_B = batch.by(me), torch.where(batch.silenced_B, 0.0, batch.advantage_B)
     emphasised_B = own_B & (advantage_B > 0)
     advantage_B = torch.where(emphasised_B, advantage_B * objective.own_success_weight, advantage_B)
