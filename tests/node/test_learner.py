@@ -361,14 +361,6 @@ def test_the_gradient_is_clipped_to_the_norm_and_the_norm_before_is_reported():
     assert_close(math.sqrt(sum(float(g.square().sum()) for g in clipped)), norm / 10)
 
 
-def test_gradient_checkpointing_changes_memory_and_not_the_gradient():
-    groups, checkpointed = ragged_groups(), tiny.policy()
-    checkpointed.network.activation_checkpointing_enable({"use_reentrant": False})
-    assert any(getattr(m, "gradient_checkpointing", False) for m in checkpointed.network.modules())
-    for a, b in zip(learn(checkpointed, groups)[1], learn(tiny.policy(), groups)[1], strict=True):
-        assert_close(a, b, rtol=0, atol=1e-6)
-
-
 class Breaks(torch.nn.Module):
     """Wraps an embedding: the hidden state after POISON is NaN, or its gradient is infinite."""
 
@@ -581,13 +573,6 @@ def test_others_completions_have_no_kl_and_do_not_thin_ones_own():
         parts.append([a - b for a, b in zip(with_kl, plain, strict=True)])
     assert_same_gradient(parts[0], [g.double() for g in parts[1]])
     assert max(float(g.abs().max()) for g in parts[0]) > 1e-2
-
-
-def test_at_the_reference_itself_the_kl_has_neither_value_nor_gradient():
-    policy, groups = tiny.policy(), ragged_groups(authors=("north",))[1:2]
-    at_home = replace(learner_of(policy, tiny.f_tis(beta=0.5)), reference=tiny.policy())
-    report = at_home.learn(batch_of(policy, groups), silent)
-    assert (report.loss, report.gradient_norm) == (0.0, 0.0)
 
 
 def test_an_untrusted_author_gets_no_part_of_the_kl_and_does_not_change_it():

@@ -41,12 +41,6 @@ def test_after_a_clock_was_set_back_time_counts_from_then_on():
     assert later.furthest(20.0, [2.0]) == 28
 
 
-@pytest.mark.parametrize("in_step_s", [None, 5.0, 10.0])
-def test_a_clock_that_was_not_set_back_changes_nothing(in_step_s):
-    pace = RoundBound(last=99, round=7, in_step_s=in_step_s)
-    assert pace.counted_until(10.0) == pace
-
-
 @pytest.mark.parametrize("ahead", [50, 300])
 def test_a_healthy_majority_that_is_not_believed_will_be(ahead):
     """Both sides of a partition went on; all nodes take 2 s a round."""

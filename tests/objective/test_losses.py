@@ -57,19 +57,6 @@ def lists(batch):
     return *ragged, [a for _, a in batch]
 
 
-def test_tis_on_two_tokens_worked_by_hand():
-    logp_BT = torch.log(torch.tensor([[0.5, 0.9]])).requires_grad_()
-    logp_gen_BT = torch.log(torch.tensor([[0.4, 0.1]]))
-    mask_BT = torch.ones(1, 2, dtype=torch.bool)
-    start_BT = logp_BT.detach()
-    loss = tis_loss(logp_BT, start_BT, logp_gen_BT, torch.tensor([3.0]), mask_BT, DEFAULT)
-    # weights 0.5/0.4 = 1.25 and min(0.9/0.1, 2) = 2;  -3 * (1.25 + 2) / 2 tokens
-    assert_close(loss.item(), -4.875)
-    loss.backward()
-    # d/dlogp of  -w A R / |a|  at R = 1 is  -w A / |a|
-    assert_close(logp_BT.grad, torch.tensor([[-1.875, -3.0]]))
-
-
 def test_tis_in_a_later_update_worked_by_hand():
     logp_BT = torch.log(torch.tensor([[0.55, 0.9], [0.55, 0.9]])).requires_grad_()
     start_BT, gen_BT = torch.full((2, 2), math.log(0.5)), torch.full((2, 2), math.log(0.4))

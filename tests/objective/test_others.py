@@ -12,7 +12,7 @@ from torch.testing import assert_close
 import paper
 from potluck.objective.advantages import group_advantages
 from potluck.objective.methods import ObjectiveConfig
-from potluck.objective.others import select_others, sequence_likelihood
+from potluck.objective.others import select_others
 from potluck.objective.weights import likelihood
 
 completion = st.tuples(
@@ -42,17 +42,6 @@ def test_it_is_what_a_plain_loop_gives(rows, others, exponent):
     logp, advantage, own = zip(*rows, strict=True)
     expected = paper.from_others(advantage, logp, own, others=others, c=exponent)
     assert kept_B.tolist() == pytest.approx(expected, rel=1e-4, abs=1e-6)
-
-
-@given(st.lists(st.floats(-20, 0, width=32), min_size=2, max_size=6), st.integers(0, 5))
-def test_no_order_of_tokens_matters_and_length_by_itself_neither(logp, times):
-    """A copy of the completion after itself has the likelihood of the one."""
-    once, again = torch.tensor([logp]), torch.tensor([logp[::-1] * (times + 1)])
-    likelihood = [
-        sequence_likelihood(each, torch.ones_like(each, dtype=torch.bool)).item()
-        for each in (once, again)
-    ]
-    assert likelihood[0] == pytest.approx(likelihood[1], rel=1e-4)
 
 
 #
