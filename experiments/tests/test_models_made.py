@@ -280,9 +280,11 @@ def words(script_of):
 def teacher(script_of, monkeypatch, tmp_path):
     """Models that learn next to nothing, and few problems, below ``tmp_path``."""
     found = script_of("make_words_models")
-    parts = {part: (5, kinds) for part, (_, kinds) in found.PARTS.items()}
-    brief = {"SHARED": tmp_path / "shared", "TAUGHT_FROM": 300, "SAMPLES": 4, "LOWEST": 0.0}
-    for name, value in {**brief, "PARTS": parts}.items():
+    parts = {part: (5, about) for part, (_, about) in found.PARTS.items()}
+    kinds = {name: dataclasses.replace(kind, steps=3) for name, kind in found.KINDS.items()}
+    brief = {"SHARED": tmp_path / "shared", "TAUGHT_FROM": 300, "SAMPLES": 4, "LOWEST": 0.0,
+             "BRANCH_ROWS": 4, "PRETRAINING_ROWS": 4, "PARTS": parts, "KINDS": kinds}  # fmt: skip
+    for name, value in brief.items():
         monkeypatch.setattr(found, name, value)
     for name, its in found.PRETRAININGS.items():
         short = dataclasses.replace(its, hidden_size=16, layers=1, steps=3)
