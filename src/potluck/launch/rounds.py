@@ -39,7 +39,7 @@ class Stopped(Exception):
     """Ctrl-C at a moment when nothing is half done."""
 
 
-class Progress:
+class ShownProgress:
     """NodeProgress that shows what the nodes do, and raises Stopped where Ctrl-C may end it."""
 
     def __init__(self, display: Display, interrupted: Callable[[], bool]) -> None:
@@ -84,7 +84,7 @@ class LocalRounds:
     authors: list[Author]
     """Participants that only write."""
     display: Display
-    progress: Progress
+    progress: ShownProgress
 
     def run(self, first: int, *, is_over: bool) -> RunResult:
         """Run the rounds from ``first`` to the last one, or to where ``stop_when`` ends them;
@@ -109,11 +109,8 @@ class LocalRounds:
                         done = round
                         break
                 whole = False  # until all have learned
-                reports = list[RoundReport]()
-                for nodes in turns:
-                    reports += step(nodes, round)
-                    self.progress.is_begun = True
-                self.progress.is_begun, whole, done = False, True, round + 1
+                reports = self._steps(turns, round)
+                whole, done = True, round + 1
                 for node, report in zip(everybody, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
                     for alert in doubts[node.name].new(report):
@@ -151,6 +148,14 @@ class LocalRounds:
         accuracy = {name: evaluation.accuracy for name, evaluation in last.items()}
         skipped = done - len(everybody[0].record.rows("metrics"))
         return RunResult(self.folder, done, stopped, accuracy, skipped)
+
+    def _steps(self, turns: Sequence[Sequence[Participant]], round: int) -> list[RoundReport]:
+        reports = list[RoundReport]()
+        for nodes in turns:
+            reports += step(nodes, round)
+            self.progress.is_begun = True
+        self.progress.is_begun = False
+        return reports
 
     def _stay(self) -> None:
         """Stay while a node that learns may still fetch the last texts of these authors."""
