@@ -9,7 +9,7 @@
 #
 # HOST: DNS names and addresses at which nodes or relays are reached; this machine's own are added.
 # Certificates hold for 365 days, or for $DAYS; the authority holds for ten years.
-set -eu
+set -euf
 umask 077
 if [ $# -lt 3 ]; then
     echo "expected FOLDER \"HOST ...\" NAME ..." >&2
@@ -53,7 +53,8 @@ extendedKeyUsage = clientAuth, serverAuth
 subjectAltName = $san
 END
 
-key() { openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$1"; }
+key() { openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 \
+    -pkeyopt ec_param_enc:named_curve -out "$1"; }
 request() { openssl req -new -config "$settings" -key "$1" -subj "/CN=$2"; }
 
 if [ ! -e "$folder/ca.pem" ] && [ ! -e "$folder/ca.key" ]; then

@@ -21,7 +21,7 @@ def refused(folder, name="north"):
 
 
 def test_each_node_gets_a_folder_with_all_it_needs_and_others_may_come_later(tmp_path):
-    assert certify(tmp_path, "north", hosts="node.example 10.0.0.7", days=30) == ""
+    assert certify(tmp_path, "north", hosts="*.example 10.0.0.7", days=30) == ""
     ends = check_certificate(tmp_path, "north")
     kept = {each: each.read_bytes() for each in tmp_path.rglob("*.*")}
     assert certify(tmp_path, "south") == ""
@@ -34,7 +34,7 @@ def test_each_node_gets_a_folder_with_all_it_needs_and_others_may_come_later(tmp
     assert stat.S_IMODE((tmp_path / "ca.key").stat().st_mode) == 0o600
     made = x509.load_pem_x509_certificate((tmp_path / "north/north.pem").read_bytes())
     hosts = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert hosts.get_values_for_type(x509.DNSName) == ["localhost", "node.example"]
+    assert hosts.get_values_for_type(x509.DNSName) == ["localhost", "*.example"]
     addresses = [ipaddress.ip_address(host) for host in ("127.0.0.1", "::1", "10.0.0.7")]
     assert hosts.get_values_for_type(x509.IPAddress) == addresses
     usage = made.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
