@@ -3,6 +3,7 @@ import pytest
 from nouns import collect, completion, origin, prompt_digest, terms
 from potluck.exchange import MemoryHub, Message, encode
 from potluck.exchange.memory import KEPT_ROUNDS
+from potluck.reports.status import StatusLine
 
 
 def hub_of(*names):
@@ -69,3 +70,8 @@ def test_a_round_holds_the_bytes_it_was_read_from_and_counts_them(hub):
     assert (
         got.traffic.received_bytes == theirs == collect(south, 0, deadline_s=5).traffic.sent_bytes
     )
+
+
+def test_each_sees_what_the_others_told(hub):
+    hub.member("north").tell(told := StatusLine(node="north", run="first", time_s=1.0))
+    assert hub.member("south").status().peers["north"].line == told
