@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tiny
 from displays import Listener
-from launch.runs import Crash, Hears, crash, kept_round, left_by, lines, rewrite_round
+from launch.runs import Crash, Hears, crash, kept_round, lines, rewrite_round
 from potluck.builder.task import make_task
 from potluck.config import RunConfig, as_tree, from_tree
 from potluck.files import derived_seed
@@ -643,21 +643,6 @@ def test_a_full_disk_is_one_line_and_the_last_checkpoint_stands(
     with pytest.raises(RunFolderError, match=r"cannot write checkpoint .*No space left .*--resume"):
         run(recipe(), folder, resume=True)
     assert [p.name for p in (folder / "large" / "checkpoints").iterdir()] == ["000002"]
-
-
-def test_real_models_go_on_to_the_same_bits_too(recipe, tmp_path):
-    """Tiny ones would, wherever a file's tensors happen to lie in memory; these would not."""
-    changes = [
-        *("rounds=2", "checkpoint_every=1", "task.reward=task", "evaluation.problems=0"),
-        *("sampling.max_new_tokens=24", "sampling.max_total_tokens=64"),
-        *("node.small.model=builtin:digits-small", "evaluation.out_of_distribution=0"),
-    ]
-    config = recipe(*changes, names=("small",))
-    run(config, tmp_path / "whole")
-    crash(config, tmp_path / "cut", 1)
-    run(config, tmp_path / "cut", resume=True)
-    ends = [left_by(tmp_path / name, "small", 2) for name in ("cut", "whole")]
-    assert ends[0] == ends[1]
 
 
 def test_a_scheduler_that_wants_its_machine_back_finds_a_checkpoint(recipe, tmp_path):
