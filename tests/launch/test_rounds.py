@@ -7,14 +7,13 @@ import pytest
 import tiny
 from launch.runs import Crash, CrashesAfter, Hears, lines
 from potluck.config import as_config
-from potluck.exchange import ExchangeError, Status
-from potluck.launch import in_process, rounds
+from potluck.exchange import Status
+from potluck.launch import rounds
 from potluck.launch.in_process import join, run
 from potluck.launch.rounds import ALONE, Course, LocalRounds
 from potluck.node.loop import Node
 from potluck.node.pace.together import Together
 from potluck.node.storage.record import Record
-from potluck.reports.events import PeerNews
 from potluck.reports.status import PeerLine
 
 ROUNDS, ROUND_S = 50, 2.0
@@ -269,22 +268,6 @@ def test_the_part_of_a_member_that_never_came_is_written_and_after_a_crash_too(
 
 def completions(folder):
     return (folder / "small" / "completions.jsonl").read_text()
-
-
-@pytest.mark.parametrize("all_here", [True, False])
-def test_when_a_node_leaves_the_way_back_is_told_unless_another_process_tells_it(
-    tmp_path, tiny_models, monkeypatch, all_here
-):
-    def leave(*given, **more):
-        given[4](PeerNews("left", "large"))
-        raise ExchangeError("the end")
-
-    monkeypatch.setattr(in_process, "open_exchange", leave)
-    shown = Hears()
-    with pytest.raises(ExchangeError, match="the end"):
-        join(tiny.recipe(tiny_models), "small", tmp_path, display=shown, all_here=all_here)
-    back = "potluck join RUN/large/join.json --as large --out RUN --resume"
-    assert any(back in text for text in shown.said) != all_here
 
 
 def test_a_resumed_node_that_is_alone_knows_how_long_rounds_with_others_were(tmp_path):

@@ -39,7 +39,7 @@ class Stopped(Exception):
     """Ctrl-C at a moment when nothing is half done."""
 
 
-class Progress:
+class StoppableProgress:
     """NodeProgress that shows what the nodes do, and raises Stopped where Ctrl-C may end it."""
 
     def __init__(self, display: Display, interrupted: Callable[[], bool]) -> None:
@@ -84,7 +84,7 @@ class LocalRounds:
     authors: list[Author]
     """Participants that only write."""
     display: Display
-    progress: Progress
+    progress: StoppableProgress
 
     def run(self, first: int, *, is_over: bool) -> RunResult:
         """Run the rounds from ``first`` to the last one, or to where ``stop_when`` ends them;
