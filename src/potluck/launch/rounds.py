@@ -109,11 +109,8 @@ class LocalRounds:
                         done = round
                         break
                 whole = False  # until all have learned
-                reports = list[RoundReport]()
-                for nodes in turns:
-                    reports += step(nodes, round)
-                    self.progress.is_begun = True
-                self.progress.is_begun, whole, done = False, True, round + 1
+                reports = self._round(turns, round)
+                whole, done = True, round + 1
                 for node, report in zip(everybody, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
                     for alert in doubts[node.name].new(report):
@@ -151,6 +148,14 @@ class LocalRounds:
         accuracy = {name: evaluation.accuracy for name, evaluation in last.items()}
         skipped = done - len(everybody[0].record.rows("metrics"))
         return RunResult(self.folder, done, stopped, accuracy, skipped)
+
+    def _round(self, turns: Iterable[Sequence[Participant]], round: int) -> list[RoundReport]:
+        reports = list[RoundReport]()
+        for nodes in turns:
+            reports += step(nodes, round)
+            self.progress.is_begun = True
+        self.progress.is_begun = False
+        return reports
 
     def _stay(self) -> None:
         """Stay while a node that learns may still fetch the last texts of these authors."""
