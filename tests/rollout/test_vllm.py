@@ -20,7 +20,7 @@ from potluck.episode import acted, turns_in
 from potluck.model import LanguageModel
 from potluck.model.loading import weights_digest
 from potluck.model.lora import add_adapter
-from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError, RolloutRequest
+from potluck.rollout.base import GreedySampler, RolloutError, RolloutRequest
 from potluck.rollout.hf import HFEngine
 from potluck.rollout.options import VllmOptions
 from potluck.rollout.server import Address, run_loop
@@ -30,11 +30,17 @@ from potluck.rollout.vllm import engine as engine_module
 from potluck.rollout.vllm.client import VllmClient
 from potluck.rollout.vllm.engine import require_server
 from potluck.rollout.vllm.response import ServerRequest, read_response, require_ours
-from potluck.types import Problem, Sampling
+from rollout.writing import (
+    PROBLEMS,
+    forward,
+    logits_of,
+    no_progress,
+    of_tokens,
+    problem_of,
+    sampled,
+    write,
+)
 from stand_in_server import Refused, stand_in
-
-PROBLEMS = [Problem(f"p{i}", "1+2=3+4=5+6="[: 2 + 3 * i], "?") for i in range(4)]
-"""Prompts of four lengths."""
 
 
 @cache
@@ -80,23 +86,9 @@ def changed(engine, **options):
     return replace(engine, options=msgspec.structs.replace(engine.options, **options))
 
 
-def sampled(seed=0, temperature=1.0, top_k=0, top_p=1.0):
-    return RandomSampler(torch.Generator().manual_seed(seed), Sampling(temperature, top_k, top_p))
-
-
-def no_progress(done, total):
-    pass
-
-
-def write(engine, sampler=None, requests=None, progress=no_progress):
-    requests = requests or [RolloutRequest(problem, 3) for problem in PROBLEMS]
-    return engine.generate(requests, sampler or sampled(), author="me", progress=progress)
-
-
 def greedy(engine, progress=no_progress):
     """One each: vLLM refuses more, as they would be the same."""
-    requests = [RolloutRequest(problem, 1) for problem in PROBLEMS]
-    return write(engine, GreedySampler(), requests, progress)
+    return write(engine, GreedySampler(), 1, progress=progress)
 
 
 def change(made):
@@ -104,23 +96,10 @@ def change(made):
         made.network.lm_head.weight.mul_(-1)
 
 
-def logits_of(made, completion):
-    """logits_TV of each token that was written."""
-    prompt = made.prompt(next(p for p in PROBLEMS if p.id == completion.problem_id))
-    with torch.no_grad():
-        logits = made.network(input_ids=torch.tensor([[*prompt, *completion.token_T]])).logits[0]
-    return logits[len(prompt) - 1 : -1]
-
-
-def told(logp_TV, completion):
-    return logp_TV.gather(1, torch.tensor(completion.token_T).long()[:, None])[:, 0].numpy()
-
-
 def assert_ours(engine, written, temperature=1.0):
     """Every log-probability is that of a forward pass with the weights of here."""
     for c in written:
-        logp_TV = (logits_of(engine.policy, c) / temperature).log_softmax(dim=1)
-        np.testing.assert_allclose(c.logp_T, told(logp_TV, c), atol=5e-5)
+        np.testing.assert_allclose(c.logp_T, forward(engine.policy, c, temperature), atol=5e-5)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +111,8 @@ def test_each_order_is_filled_in_its_order_and_scored_as_a_forward_pass_does(
 ):
     requests = [RolloutRequest(PROBLEMS[at], count) for at, count in ((3, 2), (0, 5), (1, 0))]
     server.mode, engine, seen = mode, engine_of(), []
-    written = write(engine, sampled(**sampling), requests, lambda *pair: seen.append(pair))
+    told = {"requests": requests, "progress": lambda *pair: seen.append(pair)}
+    written = write(engine, sampled(**sampling), **told)
     keys = [(c.problem_id, c.index, c.author) for c in written]
     assert keys == [(o.problem.id, i, "me") for o in requests for i in range(o.count)]
     assert_ours(engine, written, sampling.get("temperature", 1.0))
@@ -183,7 +163,7 @@ def test_both_engines_write_the_same_where_nothing_is_left_to_chance(engine_of):
 
 
 def test_nothing_is_left_to_the_servers_defaults(server, engine_of):
-    write(engine_of(), sampled(top_k=3, top_p=0.9), [RolloutRequest(PROBLEMS[0], 1)])
+    write(engine_of(), sampled(top_k=3, top_p=0.9), requests=[RolloutRequest(PROBLEMS[0], 1)])
     (body,) = server.asked()
     settings = {"temperature": 1.0, "top_k": 3, "top_p": 0.9, "min_p": 0.0}
     settings |= {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
@@ -248,7 +228,7 @@ def other_mode(made, completion, temperature=1.0, top_k=0, top_p=1.0):
         kept = order[: top_k or len(p_V)]
         kept = kept[: int((p_V[kept].cumsum(0) / p_V[kept].sum() < top_p).sum()) + 1]
         p_V.copy_(torch.zeros_like(p_V).index_copy(0, kept, p_V[kept] / p_V[kept].sum()))
-    return told(p_TV.log(), completion)
+    return of_tokens(p_TV.log(), completion)
 
 
 def checked(made, sampler, written, logps):
@@ -274,7 +254,7 @@ def test_the_wrong_mode_is_found_however_little_it_is_off_and_noise_is_not_taken
     requests = [RolloutRequest(PROBLEMS[0], 8)]
     for options, found in ((much, ""), (little, r"those of another mode: \d.*e-0[78] nats .*")):
         sampler = sampled(**options)
-        written = write(HFEngine(made, EngineSettings(12, 60)), sampler, requests)
+        written = write(HFEngine(made, EngineSettings(12, 60)), sampler, requests=requests)
         wrong = [other_mode(made, c, **options) for c in written]
         with pytest.raises(RolloutError, match=f"{found}--logprobs-mode {mode}"):
             checked(made, sampler, written, wrong)
@@ -688,7 +668,7 @@ def player_of(engine_of):
 def read_of(made, completion, environment):
     """What was observed within an episode, by the game played again."""
     turns = acted(turns_in(completion.text), completion.end)
-    problem = next(p for p in PROBLEMS if p.id == completion.problem_id)
+    problem = problem_of(completion)
     said = environment.replay(problem, turns).observations[: len(completion.turns) - 1]
     places = np.cumsum(completion.turns)[:-1].tolist()
     return tuple(zip(places, map(made.observed_ids, said), strict=True))

@@ -2,12 +2,10 @@
 
 import os
 import platform
-import re
 import resource
 import shutil
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
@@ -26,7 +24,7 @@ from potluck.exchange.keys.keys import (
 from potluck.exchange.protocol.signed import ANNOUNCEMENT_VERSION
 from potluck.exchange.wire.codec import VERSIONS
 from potluck.exchange.zenoh.session import Tls
-from potluck.files import available_cores, seen_accelerator
+from potluck.files import seen_accelerator
 
 Verdict = Literal["ok", "warn", "FAIL"]
 """``warn``: it works, but could work better, or could not be looked at."""
@@ -38,14 +36,11 @@ FILES_A_NODE = 16
 """Open files that a connection to another node may take."""
 FILES_ANYWAY = 256
 DISK_WARN_BYTES = 10 * GIB
-MEMORY_A_NODE_BYTES = GIB
-"""Torch and a model of some million weights; larger ones: potluck run RECIPE --check."""
 SOON = timedelta(days=14)
 SKEW_WARN_S = 60.0
 MADE = datetime(2026, 1, 1, tzinfo=UTC)
 """This program is not older, so no clock may say less."""
 LIBRARIES = ("potluck", "torch", "transformers", "eclipse-zenoh", "msgspec", "cryptography")
-MEMINFO = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +85,6 @@ class Target:
         return len(self.config.node) if self.config else 1
 
     @property
-    def nodes_here(self) -> int:
-        return 1 if self.name else self.nodes
-
-    @property
     def tls(self) -> Tls | None:
         tls = self.swarm.tls
         return Tls(Path(tls.folder), self.name, self.members) if tls and self.name else None
@@ -128,30 +119,6 @@ def accelerator(target: Target) -> Judged:
     if seen and torch.endswith("+cpu"):
         return "warn", f"{seen}, but torch {torch} is for CPUs; install one for it: docs/install.md"
     return "ok", f"{seen}, for torch {torch}" if seen else "none: models run on the CPU"
-
-
-def cores(target: Target) -> Judged:
-    count, nodes = available_cores(), target.nodes_here
-    threads = target.config.threads if target.config else 0
-    if nodes > count:
-        return "warn", f"{count} for {nodes} nodes; they take turns, so rounds take longer"
-    if threads * nodes > count:
-        return "warn", f"{count}, but threads = {threads} for each of {nodes}; lower threads"
-    return "ok", f"{count}; nodes here: {nodes}"
-
-
-def memory(target: Target) -> Judged:
-    told = ""
-    with suppress(OSError):
-        told = MEMINFO.read_text()
-    found = re.search(r"^MemAvailable:\s+([0-9]+)\b", told, re.MULTILINE)
-    if not found:
-        return "warn", "this system does not tell how much is free"
-    free, nodes = int(found[1]) * 1024, target.nodes_here
-    shown, wanted = f"{free / GIB:.1f} GiB free", MEMORY_A_NODE_BYTES * nodes
-    if free < wanted:
-        return "warn", f"{shown}; {nodes} nodes take {wanted / GIB:.0f} GiB before any model"
-    return "ok", f"{shown}; potluck run RECIPE --check estimates what a run needs"
 
 
 def open_files(target: Target) -> Judged:
@@ -255,8 +222,6 @@ def now() -> datetime:
 OF_MACHINE: dict[str, Callable[[Target], Judged]] = {
     "versions": versions,
     "gpu": accelerator,
-    "cores": cores,
-    "memory": memory,
     "open files": open_files,
     "disk": disk,
     "clock": clock,
