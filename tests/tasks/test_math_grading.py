@@ -370,10 +370,8 @@ def with_other_fractions(gold):
 
 
 RESPELLED = {
-    "as it is": lambda gold: gold,
     "spacing": spaced,
     "dfrac": with_other_fractions,
-    "boxed": lambda gold: f"\\boxed{{{gold}}}",
     "boxed in math": lambda gold: f"$\\boxed{{{gold}}}$.",
     "as text": lambda gold: gold.replace("\\left", "").replace("\\right", "").replace(",\\! ", ","),
 }
