@@ -230,7 +230,6 @@ def _given(answers: Attempts, format: Format, columns: ColumnsOf) -> dict[str, A
 
 
 def _messages(completion: Completion, text: str, episode: Episode | None) -> list[dict[str, Any]]:
-    """Write a completion as messages, those of an environment among them."""
     if episode is None:
         return [{"role": "assistant", "content": text}]
     turns = turns_in(completion.text or "") or ()
@@ -242,7 +241,6 @@ def _messages(completion: Completion, text: str, episode: Episode | None) -> lis
 
 
 def _called(reward: Reward, format: Format, answers: Attempts, columns: ColumnsOf) -> list[float]:
-    """Call for a number for each completion, 0 for None; else raise TaskError."""
     given, count = _given(answers, format, columns), len(answers.texts)
     function = reward.function
     assert function
@@ -298,7 +296,6 @@ def _require_columns(reward: Reward, given: Mapping[str, Any]) -> None:
 
 
 def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """List what ``function`` takes, as far as Python can tell."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # of a function in C: nothing is known, so it gets everything
