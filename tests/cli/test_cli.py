@@ -2,11 +2,8 @@
 
 import json
 import math
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -303,19 +300,6 @@ def test_neither_a_check_nor_a_run_prints_a_terminal_escape(
 
 def test_the_version_is_said(potluck_says):
     assert potluck_says("--version") == (0, f"potluck {potluck.__version__}\n", "")
-
-
-def test_the_package_is_a_command_too(desk):
-    source = str(Path(potluck.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-m", "potluck", "show", "absent"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": source},
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("potluck: there is no run folder absent")
 
 
 def test_an_export_is_a_model_in_the_format_asked_for(desk, potluck_says):
