@@ -1,4 +1,4 @@
-"""The command line of a swarm: run with a process each, join, keys, certificates, relay, doctor."""
+"""The command line of a swarm: run with a process each, join, keys, relay, doctor."""
 
 import json
 import os
@@ -379,7 +379,7 @@ def test_a_join_that_fails_has_the_code_that_a_run_has(potluck_says, joins, erro
     assert potluck_says(*JOIN, "--display", "lines") == (code, "", f"potluck: {error}\n")
 
 
-# Keys and certificates.
+# Keys.
 
 
 def test_keys_makes_a_key_once_and_prints_the_line_of_a_roster_alone(desk, potluck_says):
@@ -397,37 +397,9 @@ def test_keys_makes_a_key_once_and_prints_the_line_of_a_roster_alone(desk, potlu
     assert (desk / "secret/here").read_text() == before
 
 
-def test_keys_and_certificates_write_nothing_for_what_is_no_name_or_host(desk, refused):
+def test_keys_writes_nothing_for_what_is_no_name(desk, refused):
     assert "'North Pole' is no name of a node" in refused("keys", "North Pole")
-    assert "'a:1' is no host" in refused("certificates", "certs", "north", "--host", "a:1")
     assert not list(desk.rglob("*.key"))
-
-
-def test_certificates_are_written_and_it_is_said_what_goes_where(desk, potluck_says):
-    code, out, err = potluck_says("certificates", "certs", "north", "relay", "--days", "30")
-    assert (code, err) == (0, "")
-    assert "certs/north: for north; copy it to that machine" in out
-    assert "certs/ca.key signs new nodes: keep it" in out
-    assert (desk / "certs/relay/relay.pem").exists()
-
-
-def test_certificates_hold_for_the_hosts_that_are_named_and_for_this_machine(
-    potluck_says, monkeypatch
-):
-    calls = []
-
-    def write(folder, names, hosts, days):
-        calls.append((folder, names, hosts, days))
-        return tuple(folder / name for name in names)
-
-    monkeypatch.setattr("potluck.exchange.keys.certificates.write_certificates", write)
-    potluck_says("certificates", "c", "a", "b", "--host", "x.org", "--host", "127.0.0.1")
-    potluck_says("certificates", "c", "a", "--days", "7")
-    local = ("localhost", "127.0.0.1", "::1")
-    assert calls == [
-        (Path("c"), ["a", "b"], (*local, "x.org"), 365),
-        (Path("c"), ["a"], local, 7),
-    ]
 
 
 # Relay.

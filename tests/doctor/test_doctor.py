@@ -19,10 +19,10 @@ from potluck import STARTING_RECIPE
 from potluck.config import from_tree, load
 from potluck.doctor import checks, examine
 from potluck.doctor.checks import Finding, Target
-from potluck.exchange.keys.certificates import write_certificates
 from potluck.exchange.keys.keys import Key, public_text, roster_text
 from potluck.exchange.protocol.signed import encode_announcement
 from potluck.exchange.zenoh.session import Endpoints, Tls, open_router, open_session, try_endpoint
+from town import certify
 
 GIB = 1 << 30
 NOW = datetime.datetime.now(UTC)
@@ -189,7 +189,7 @@ def test_certificates_are_there_for_this_name_and_hold_for_some_time(tmp_path, m
 
     assert is_(checks.certificates(wanted(name="north")), "warn")
     assert is_(found(tmp_path / "none"), "FAIL")
-    write_certificates(tmp_path, ["north", "south"], days=100)
+    certify(tmp_path, "north", "south")
     assert is_(found(tmp_path), "ok", "north.pem holds to")
     assert is_(found(tmp_path / "north", 80), "ok")
     assert is_(found(tmp_path, 90), "warn", "ends on")
@@ -346,7 +346,7 @@ def test_a_relay_of_another_authority_or_without_certificates_is_told_apart(
 ):
     monkeypatch.setattr("potluck.exchange.zenoh.session.HANDSHAKE_MS", 500)
     for folder in ("ours", "theirs"):
-        write_certificates(tmp_path / folder, ["north", "relay"])
+        certify(tmp_path / folder, "north", "relay")
     own = Tls(tmp_path / "ours", "north", ("north",))
     foreign, plain = free_place("tls"), relay.connect[0].replace("tcp/", "tls/")
     with open_router(Endpoints((foreign,), (), Tls(tmp_path / "theirs", "relay", ("north",)))):

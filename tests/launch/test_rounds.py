@@ -346,7 +346,7 @@ def test_an_author_stays_until_those_who_learn_have_gone(monkeypatch, there, loo
     exchange = Readers(*there)
     author = SimpleNamespace(name="author", exchange=exchange)
     ignore = lambda *step: None  # noqa: E731
-    LocalRounds(config, None, [], [author], None, ignore, lambda: False)._stay()
+    LocalRounds(config, None, [], [author], None, ignore)._stay()
     assert exchange.looks == looks
 
 
@@ -359,6 +359,6 @@ def test_ctrl_c_while_an_author_stays_does_not_break_its_run_off(tmp_path):
     config = as_config({"name": "r", "node": nodes})
     record = Record(tmp_path, run="r", node="author")
     author = SimpleNamespace(name="author", exchange=Readers(("north",)), record=record)
-    local = LocalRounds(config, tmp_path, [], [author], None, stop, lambda: False)
+    local = LocalRounds(config, tmp_path, [], [author], None, stop)
     result = local.run(config.end, is_over=False)
     assert (author.exchange.looks, result.rounds, result.interrupted) == (1, config.end, False)

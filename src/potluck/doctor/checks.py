@@ -12,12 +12,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-from cryptography import x509
-
 from potluck.config import LOCAL_SWARM, RunConfig, SwarmConfig
 from potluck.exchange import ExchangeError, Key
-from potluck.exchange.keys.certificates import certificate_files, check_certificate
-from potluck.exchange.keys.keys import read_roster, roster_line
+from potluck.exchange.keys.keys import (
+    CERTIFIES,
+    certificate_files,
+    check_certificate,
+    read_roster,
+    roster_line,
+)
 from potluck.exchange.protocol.signed import ANNOUNCEMENT_VERSION
 from potluck.exchange.wire.codec import VERSIONS
 from potluck.exchange.zenoh.session import Tls
@@ -188,18 +191,17 @@ def certificates(target: Target) -> Judged:
     """Check that the certificate is this node's, holds, and does not end soon."""
     if not target.tls:
         return "warn", "no [swarm.tls]: any node may connect; fine in a network of yours"
-    files = certificate_files(target.tls.folder, target.name)
     try:
-        check_certificate(files, target.name)
+        end = check_certificate(target.tls.folder, target.name)
     except ExchangeError as error:
         return "FAIL", str(error)
-    end = x509.load_pem_x509_certificate(files.certificate.read_bytes()).not_valid_after_utc
+    _, path, _ = certificate_files(target.tls.folder, target.name)
     if end - now() < SOON:
         return "warn", (
-            f"{files.certificate} ends on {end:%Y-%m-%d}; make new ones in time: remove the folder "
-            f"{target.name} where ca.key is, and call potluck certificates"
+            f"{path} ends on {end:%Y-%m-%d}; make a new one in time: remove the folder "
+            f"{target.name} where ca.key is; {CERTIFIES}"
         )
-    return "ok", f"{files.certificate} holds to {end:%Y-%m-%d}"
+    return "ok", f"{path} holds to {end:%Y-%m-%d}"
 
 
 def clock(target: Target) -> Judged:
