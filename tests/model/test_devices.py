@@ -1,7 +1,5 @@
 """Devices: what "auto" stands for, and the line where it takes the CPU unexpectedly."""
 
-import json
-
 import pytest
 import torch
 
@@ -95,12 +93,3 @@ def test_a_model_that_was_loaded_does_not_use_the_attention_that_plans_for_each_
     torch.backends.cuda.enable_cudnn_sdp(True)
     LanguageModel.load(tiny_models["small"], device="cpu")
     assert not torch.backends.cuda.cudnn_sdp_enabled()
-
-
-@pytest.mark.skipif(not torch.backends.mps.is_available(), reason="there is no Mac's GPU here")
-def test_a_run_on_a_mac_learns_on_its_gpu(tiny_models, tmp_path):
-    made = tiny.recipe({"small": tiny_models["small"]}, "rounds=2")
-    assert LanguageModel.load(tiny_models["small"]).device.type == "mps"
-    run(made, tmp_path / "run")
-    lines = (tmp_path / "run" / "small" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["updates"] for line in lines] == [1, 1]

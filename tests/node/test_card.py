@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
-import potluck
 from potluck.config import from_tree
 from potluck.node.storage.card import card_of, merged_card, model_card
 from potluck.objective.methods import METHODS
@@ -152,19 +151,6 @@ def test_a_folder_is_no_base_model_of_the_hub_and_only_its_last_part_is_told(tmp
         shown = model.rpartition("/")[2]
         assert f"`{shown}`" in text
         assert f'from_pretrained("folder/of/{shown}", dtype=' in text
-
-
-def test_the_card_tells_how_it_was_trained_and_with_whom():
-    told = rows(card())
-    assert ["rounds", "20 of 50, updates in each: 1"] in told
-    assert ["a round", "24 problems, 12 completions each"] in told
-    assert ["trained weights", "all"] in told
-    assert ["optimiser", "`adam`, learning rate 1e-06"] in told
-    assert ["`small` (this one)", "`Qwen/Qwen2.5-1.5B`", "25%"] in told
-    assert ["`large`", "`Qwen/Qwen2.5-3B`", "75%"] in told
-    adapter = "LoRA, r = 8, alpha = 16, dropout = 0.1, on `q_proj`, `o_proj`"
-    assert ["trained weights", adapter] in rows(card(lora=LORA))
-    assert f"Potluck {potluck.__version__}" in card()
 
 
 CHANGES = [

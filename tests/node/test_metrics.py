@@ -122,7 +122,7 @@ def test_without_log_probabilities_of_the_author_nothing_is_made_up():
     assert report.likelihood_positive == pytest.approx(math.exp(-1))
 
 
-@pytest.mark.parametrize("gen", [-100.0, -350.0, -400.0, -700.0, -1000.0])
+@pytest.mark.parametrize("gen", [-100.0, -1000.0])
 def test_whatever_a_peer_claims_the_statistics_are_numbers_or_nothing(gen):
     (report,) = reports_of([("south", 1.0, False, [(-0.5, gen), (-1.0, gen)])]).values()
     json.dumps(asdict(report), allow_nan=False)

@@ -157,18 +157,6 @@ def test_a_token_that_one_policy_excludes_costs_a_finite_number(loss_of, apart, 
         assert gradient_BT.isfinite().all()
 
 
-@given(batches)
-def test_on_policy_all_schemes_have_one_gradient(batch):
-    gradients = []
-    for loss_of in LOSSES:
-        logp_BT, _, _, advantage_B, mask_BT = tensors(batch)
-        own_BT = logp_BT.detach().clone()
-        loss_of(logp_BT, own_BT, own_BT, advantage_B, mask_BT, DEFAULT).backward()
-        gradients.append(logp_BT.grad)
-    for other in gradients[1:]:
-        assert_close(other, gradients[0])
-
-
 # Whole presets: the loss, and the filter before it or not.
 
 PRESETS = sorted({(method.importance, method.filter) for method in METHODS.values()})

@@ -141,12 +141,6 @@ class Learner(Learning):
             found = self._rows_to_blame(scored)
             scored, dropped = scored.without(found), dropped | found
 
-    def gradient_of(self, scored: Scored, kept_B: Tensor) -> Gradient:
-        """Compute the gradient of the rows ``kept_B``, advantages or 0, whatever bounds hold for
-        their authors, without a KL. Its norm may be infinite."""
-        nothing_B = torch.zeros_like(scored.batch.trusted_B)
-        return self._pass(replace(scored, kept_advantage_B=kept_B), kept_B != 0, nothing_B, silent)
-
     def score_and_gradient(
         self, batch: Batch, progress: Progress = silent
     ) -> tuple[Scored, Gradient]:
@@ -299,11 +293,12 @@ class Learner(Learning):
     def _rows_to_blame(self, scored: Scored) -> dict[int, str]:
         """Find, one by one, the rows whose gradient alone is not finite. Rare, so it may be slow.
         Raise NonFiniteError if one of them is this node's own, or no single row is at fault."""
-        found = {}
+        found, nothing_B = {}, torch.zeros_like(scored.batch.trusted_B)
         for row in scored.kept_advantage_B.nonzero().squeeze(1).tolist():
             alone_B = torch.zeros_like(scored.kept_advantage_B)
             alone_B[row] = scored.kept_advantage_B[row]
-            if not math.isfinite(self.gradient_of(scored, alone_B).norm):
+            alone = replace(scored, kept_advantage_B=alone_B)
+            if not math.isfinite(self._pass(alone, alone_B != 0, nothing_B, silent).norm):
                 completion = scored.batch.completions[row]
                 require_foreign(completion, "gradient", self.policy, self.name)
                 found[row] = "gradient"
