@@ -51,8 +51,6 @@ HOSTILE = {
     "garbage": (lambda place: b"\xc1garbage", "malformed"),
     "huge": (lambda place: bytes(exchange.CARD_BYTES + 1), "too large"),
     "another's": (lambda place: card(place, "north"), "forged"),
-    "another run's": (lambda place: card(place, "south", run="other"), "other run"),
-    "another task's": (lambda place: card(place, "south", task=bytes(16)), "other task"),
 }
 
 
@@ -121,18 +119,6 @@ def test_the_status_of_each_is_in_its_card(place, monkeypatch):
     north.tell(told := StatusLine(run=place.run, node="north", time_s=time.time()))
     until(lambda: peer(south, "north").line == told, "its line came")
     assert peer(south, "north").refused == {}
-
-
-def test_a_batch_that_is_not_what_its_author_announced_is_refused_and_fetched_again(place):
-    place.node("south").send(0, batch("south"))
-    file = place.files / "south/000000.ptlk"
-    until(file.exists, "it is there")
-    true = file.read_bytes()
-    put(file, bytes(len(true)))
-    north = place.node("north")
-    until(lambda: refused(north).get("forged"), "it is counted")
-    put(file, true)
-    until(lambda: has_batch(north, "south", 0), "the true one came")
 
 
 def test_batches_that_nobody_may_read_any_more_are_removed(place):

@@ -193,17 +193,6 @@ def told(place, node, name="north", **changes):
     return now
 
 
-def test_a_watching_node_has_the_newest_line_of_each_other(place):
-    north = place.node("north")
-    south = place.node("south", watches_status=True)
-    until(lambda: peer(south, "north").heard_s is not None, "they meet")
-    first = told(place, north)
-    until(lambda: peer(south, "north").line == first, "the first line came")
-    second = told(place, north, round=8)
-    until(lambda: peer(south, "north").line == second, "the next line came")
-    assert peer(south, "north").refused == {}
-
-
 def test_nothing_is_put_while_nobody_listens(place):
     north, south = place.nodes("north", "south")
     puts, real = [], north._line_publisher
