@@ -7,7 +7,6 @@ it is not the signature nor zstd that refuses it.
 
 import struct
 from dataclasses import replace
-from random import Random
 
 import msgspec
 import numpy as np
@@ -276,10 +275,3 @@ def windowed(data, log):
 def _stored(data):
     """The last and only block of a frame, not compressed."""
     return struct.pack("<I", len(data) << 3 | 1)[:3] + data
-
-
-def broken_messages(seed, count):
-    """``count`` sealed messages, every other one broken before it was compressed and signed."""
-    generator = Random(seed)
-    for at in range(count):
-        yield before_compression(generator) if at % 2 else after_signing(generator)

@@ -30,10 +30,10 @@ def hear(box, author, *rounds, now_s=0.0, **about):
     box.confirm(announcement(author, *map(offer, rounds), **about), now_s)
 
 
-def fetch(box, now_s=100.0, *, most=1000):
+def fetch(box, now_s=100.0):
     """Fetch all that is wanted; return what it was."""
     came = []
-    while len(came) < most and (job := box.fetch_queue.take(now_s)) is not None:
+    while (job := box.fetch_queue.take(now_s)) is not None:
         came.append((job.author, job.offer.round))
         deliver(box, job)
     return came

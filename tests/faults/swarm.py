@@ -65,9 +65,6 @@ class Swarm:
         """Of each round that is done, in order."""
         return self._lines(name, "metrics")
 
-    def evaluations(self, name):
-        return self._lines(name, "evaluation")
-
     def _lines(self, name, what):
         try:
             text = (self.folder / name / f"{what}.jsonl").read_text()
