@@ -75,10 +75,6 @@ def reproduce(
 
 
 def _run(suite: Suite, cells: Sequence[CellSpec], jobs: int, reuse: Reuse, keep_runs: bool) -> None:
-    if os.name != "posix":
-        raise ExperimentError(
-            "running experiments needs Linux or macOS; --list, --check and --render do not"
-        )
     from potluck_experiments import run
 
     try:
@@ -139,22 +135,17 @@ def _print_list(
 def _print_check(suite: Suite, cells: Sequence[CellSpec], reuse: Reuse) -> None:
     """Print the finished cells, those that would be run, and the time that takes."""
     from potluck_experiments.origin import missing_bases
-    from potluck_experiments.progress import GPUS, Estimates, hours_of, states_of
+    from potluck_experiments.progress import Estimates, states_of
 
     states, scale = states_of(suite, cells, reuse), cells[0].scale
     left = [cell for cell in cells if states.is_to_run(cell)]
     for cell in cells:
         state = "to run" if states.is_to_run(cell) else states.state[cell.name]
-        hours = [f"{hours_of(cell.config, gpu):.2f} h on {gpu}" for gpu in GPUS if scale == "paper"]
-        _say(f"{state:8}  {cell.name}  {', '.join(hours)}".rstrip())
+        _say(f"{state:8}  {cell.name}")
     bases = missing_bases(suite, left)  # as a run makes them
     for model in bases:
         _say(f"to make   {model}")
     takes = f"{Estimates(suite, scale).minutes(left)} core-minutes"
-    if scale == "paper":
-        sums = {gpu: sum(hours_of(cell.config, gpu) for cell in left) for gpu in GPUS}
-        takes = ", ".join(f"{all_h:,.0f} hours on {gpu}" for gpu, all_h in sums.items())
-        takes += " (estimated, and held against no run: within a factor of 2)"
     if bases:
         making = f"{len(bases) * suite.scales[scale].base_s / 60:.0f} core-minutes"
         takes += f", and {making} before them to make {len(bases)} base models, once"

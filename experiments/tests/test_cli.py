@@ -130,26 +130,15 @@ def test_a_slip_is_one_line_and_runs_nothing(suite, says, asked, page, words, to
     assert err.count("\n") == 1
 
 
-def test_what_failed_is_named_and_is_exit_code_1(suite, says, asked, page):
-    asked.outcome = CellsOutcome(finished=["a"], failed={"digits.small.alone.0": "no disk left"})
-    code, _, err = says("fig04")
-    assert code == 1
-    assert "potluck: digits.small.alone.0: no disk left\n" in err
-    assert "1 cells failed; the same command tries them again" in err
-    assert page == ["experiments"]
-
-
-def test_cells_that_are_busy_elsewhere_are_told_and_are_exit_code_1(suite, says, asked):
-    asked.outcome = CellsOutcome(finished=["a"], busy=["digits.small.alone.0"])
-    code, _, err = says("fig04")
-    assert (code, "1 cells are being run by another command" in err) == (1, True)
-
-
-def test_a_system_without_locks_is_told_in_one_line(suite, says, asked, monkeypatch):
-    monkeypatch.setattr(cli.os, "name", "nt")
-    code, out, err = says("fig04")
-    assert (code, out, asked) == (2, "", [])
-    assert "needs Linux or macOS" in err
+def test_what_failed_or_is_busy_elsewhere_is_told_and_is_exit_code_1(suite, says, asked, page):
+    for outcome, told in (
+        (CellsOutcome(failed={"a.0": "no disk left"}), "potluck: a.0: no disk left\n"),
+        (CellsOutcome(busy=["a.0"]), "1 cells are being run by another command"),
+    ):
+        asked.outcome = outcome
+        code, _, err = says("fig04")
+        assert (code, told in err) == (1, True)
+    assert page == ["experiments"] * 2
 
 
 def test_ctrl_c_is_exit_code_130_and_says_how_to_go_on(suite, says, asked):
@@ -267,15 +256,10 @@ def test_what_is_known_to_take_longest_is_run_first(suite):
     assert [cell.name for cell in ordered] == [f"{n}.{seed}" for seed in (0, 1) for n in names]
 
 
-def test_whoever_lists_never_imports_torch_and_other_commands_not_even_pandas():
-    def loaded(*modules):
-        code = f"import sys, {', '.join(modules)}; print(*sys.modules)"
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
-            env={"PYTHONPATH": ":".join(sys.path)},
-        )  # fmt: skip
-        return set(done.stdout.split())
-
-    names = ("run", "progress", "render")
-    assert not {"torch", "transformers"} & loaded(*(f"potluck_experiments.{n}" for n in names))
-    assert not {"torch", "pandas", "scipy", "seaborn"} & loaded("potluck_experiments.cli")
+def test_whoever_lists_imports_neither_torch_nor_pandas():
+    modules = ", ".join(f"potluck_experiments.{name}" for name in ("cli", "run", "progress"))
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, {modules}; print(*sys.modules)"],
+        capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)},
+    )  # fmt: skip
+    assert not {"torch", "transformers", "pandas", "scipy", "seaborn"} & {*done.stdout.split()}

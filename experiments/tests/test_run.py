@@ -23,7 +23,7 @@ from small_suite import RECIPE, finish, make_suite
 LIVELY = RECIPE
 """It learns fast and writes long, so that any difference grows into every number."""
 for _old, _new in {
-    "rounds = 2": "rounds = 6",
+    "rounds = 2": "rounds = 4",
     "problems_per_round = 2": "problems_per_round = 4",
     "group_size = 2": "group_size = 4",
     "max_new_tokens = 6": "max_new_tokens = 48",
@@ -120,7 +120,7 @@ def test_a_cell_gives_the_same_numbers_twice_and_when_it_was_stopped_half_way(tm
         assert go(second, [stopped]) == CellsOutcome(interrupted=True)
     assert read_result(second.folder, stopped) is None
     done = rounds_done(folder)
-    assert 1 <= done < 6
+    assert 1 <= done < 4
     assert go(second, [stopped], keep_runs=True).finished == [cell.name]
     assert f"going on after {done} round" in Path(f"{folder}.log").read_text()
     assert (folder / "recipe.json").is_file()

@@ -338,7 +338,8 @@ class Group:
 
     problem: Problem
     rows: tuple[Row, ...]
-    """[G] in the one order that every node derives: by author, then by index."""
+    """[G] in one order: in step by author, then by index, on every node alike; at a node's own
+    pace its own rows first."""
     rewards: tuple[float, ...]
     """[G] graded here. Rewards are never taken from a peer."""
     parts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)

@@ -111,20 +111,6 @@ def test_nothing_is_fetched_from_a_take_to_the_next_round():
     assert sorted(fetch(box)) == [("east", 0), ("east", 1), ("south", 1), ("west", 0)]
 
 
-def test_what_was_under_way_when_others_were_taken_is_there_for_the_next_round():
-    box = make()
-    box.begin(0, 0.0)
-    hear(box, "south", 0)
-    fetch(box)
-    hear(box, "east", 0)
-    job = box.fetch_queue.take(0.0)
-    assert take(box) == [("south", 0)]
-    deliver(box, job)
-    box.begin(1, 0.0)
-    assert fetch(box) == []
-    assert take(box) == [("east", 0)]
-
-
 def test_what_was_under_way_when_a_newer_one_was_taken_is_not_kept():
     box = make(staleness=3)
     box.begin(0, 0.0)
@@ -228,22 +214,6 @@ def test_partners_change_with_the_round(staleness):
     assert fetch(box) == []
 
 
-def test_an_author_that_leaves_and_returns_goes_on_where_it_was():
-    box = make()
-    box.begin(0, 0.0)
-    hear(box, "south", 0)
-    fetch(box)
-    hear(box, "south", 0, 1)
-    box.on_leave("south")
-    assert fetch(box) == []
-    assert take(box) == [("south", 0)]
-    box.begin(1, 0.0)
-    assert fetch(box) == []
-    hear(box, "south", 0, 1, 2, session=b"t" * 16)
-    assert fetch(box) == [("south", 2)]
-    assert take(box) == [("south", 2)]
-
-
 def test_who_is_in_quarantine_is_not_read_until_it_is_over():
     box = make()
     hear(box, "south", 0)
@@ -275,21 +245,6 @@ def test_who_lost_its_folder_and_begins_anew_is_read_from_its_first_round_on():
     box.confirm(announcement("south", *offers, session=b"n" * 16), 0.0)
     assert fetch(box) == take(box) == [("south", 1)]
     assert texts(box) == []
-
-
-def test_who_announces_rounds_far_ahead_is_believed_once_and_hides_nobody_else():
-    box = make()
-    box.begin(0, 0.0)
-    hear(box, "east", 2**31 - 1)
-    hear(box, "south", 0)
-    assert sorted(fetch(box)) == [("east", 2**31 - 1), ("south", 0)]
-    take(box)
-    for round in range(1, 5):
-        box.begin(round, 0.0)
-        hear(box, "east", round, 2**31 - 1)  # it has no newer one to offer
-        hear(box, "south", round)
-        assert fetch(box) == [("south", round)]
-        assert take(box) == [("south", round)]
 
 
 def test_rounds_of_any_number_fill_no_memory():

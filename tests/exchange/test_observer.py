@@ -8,15 +8,13 @@ from contextlib import ExitStack
 import pytest
 
 from potluck.exchange import Key
-from potluck.exchange.keys.certificates import write_certificates
-from potluck.exchange.protocol import believed
-from potluck.exchange.protocol.believed import VERIFIED_PER_S, WRONG_PER_S
+from potluck.exchange.protocol.believed import WRONG_PER_S
 from potluck.exchange.protocol.signed import Offer, encode_announcement, encode_status
 from potluck.exchange.zenoh import exchange, observer
 from potluck.exchange.zenoh.observer import LOOKED_AT, Sightings, observe
 from potluck.exchange.zenoh.session import Endpoints, Tls, open_router, open_session
 from potluck.reports.status import PeerLine, StatusLine
-from town import free_endpoint, live, town, until
+from town import certify, free_endpoint, live, town, until
 
 NAMES = ("north", "south")
 NORTH, SOUTH, OTHER = Key.new(), Key.new(), Key.new()
@@ -86,20 +84,13 @@ def test_presence_alone_which_anybody_can_declare_shows_no_stranger(seen):
     assert set(nodes(seen, 0.0)) == {"north"}
 
 
-@pytest.mark.parametrize("name", ["<img src=x>", "North", "n" * 33, "", "a/b", "../x"])
+@pytest.mark.parametrize("name", ["<img src=x>", ""])
 def test_a_name_that_no_node_can_have_is_counted_only(seen, name):
     seen.on_presence(name, True)
     seen.hear(name, [said()], 1.0)
     seen.hear_lines(name, [told()], 1.0)
     assert set(nodes(seen, 1.0)) == {"north"}
     assert refused(seen) == {"unknown sender": 2}
-
-
-def test_of_another_run_or_name_nothing_is_believed(seen):
-    seen.hear("north", [said(run="other"), said("south", NORTH), b"garbage"], 1.0)
-    seen.hear_lines("north", [told("south", NORTH), b"garbage"], 1.0)
-    assert nodes(seen, 1.0)["north"].heard_s is None
-    assert refused(seen) == {"other run": 1, "forged": 2, "malformed": 2}
 
 
 def test_an_announcement_with_malformed_offers_is_not_believed(seen):
@@ -121,20 +112,6 @@ def test_made_up_names_push_out_neither_the_roster_nor_those_that_are_here(monke
     seen.hear("x99", [said("x99", OTHER)], 40.0)
     assert "x99" not in nodes(seen, 40.0)
     assert refused(seen) == {"unknown sender": 1}
-
-
-def test_a_flood_costs_a_bounded_number_of_verifications(seen, monkeypatch):
-    looked = []
-
-    def verify(*_):
-        looked.append(1)
-
-    monkeypatch.setattr(believed, "verify", verify)
-    for at in range(2 * VERIFIED_PER_S + 50):
-        seen.hear(f"x{at}", [said(f"x{at}", OTHER)], 1.0)
-    assert len(looked) == 2 * VERIFIED_PER_S
-    seen.hear("y", [said("y", OTHER)], 2.0)
-    assert len(looked) == 2 * VERIFIED_PER_S + 1
 
 
 def test_wrong_signatures_under_one_name_leave_verifications_for_others(seen):
@@ -206,7 +183,7 @@ def test_through_one_node_the_others_are_seen_and_nobody_sees_the_observer(stack
 
 
 def test_an_observer_that_comes_first_sees_a_relay_and_nodes_with_certificates(stack, tmp_path):
-    write_certificates(tmp_path / "ours", [*NAMES, "relay", "watcher"])
+    certify(tmp_path / "ours", *NAMES, "relay", "watcher")
     endpoint = free_endpoint().replace("tcp", "tls")
 
     def line(name):

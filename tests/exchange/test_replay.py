@@ -77,10 +77,7 @@ def test_a_recorded_run_is_not_learned_from_and_the_reason_is_told(place):
     served.undeclare()
 
 
-@pytest.mark.parametrize("keeps_its_folder", [True, False])
-def test_a_node_that_is_started_again_goes_on_while_its_old_words_are_repeated(
-    place, keeps_its_folder
-):
+def test_a_node_that_is_started_again_goes_on_while_its_old_words_are_repeated(place):
     eve = place.sessions.pop()
     words = recorded(place, eve)
     north, south = place.nodes("north", "south")
@@ -89,8 +86,7 @@ def test_a_node_that_is_started_again_goes_on_while_its_old_words_are_repeated(
     old = list(words["south"])
     session = south._session
     south.close()
-    folder = place.folder / ("south" if keeps_its_folder else "another")
-    again = place.node("south", session, folder=folder)
+    again = place.node("south", session, folder=place.folder / "another")
     again.send(1, batch("south"))
     until(lambda: replay(place, eve, "south", old) or has_batch(north, "south", 1), "it goes on")
     until(lambda: replay(place, eve, "south", old) or refusals(north, "south"), "old: refused")

@@ -288,9 +288,3 @@ def test_lines_of_strangers_and_forgers_are_counted_and_reach_nothing_else(place
     until(lambda: peer(south, "north").line == again, "the next true line comes all the same")
     south.send(0, [])
     assert collect(south, 0, deadline_s=0).traffic.refused == {}
-
-
-def test_a_closed_node_can_still_be_asked(place):
-    south = place.node("south", watches_status=True)
-    south.close()
-    assert peer(south, "north").line is None

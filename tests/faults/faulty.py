@@ -1,11 +1,9 @@
-"""Nodes with a fault in their process: killed at a place of the round, wrong about the time, out of
-memory, or far away. ``FAULT`` in the environment of ``Faulty`` says which, as JSON.
+"""Nodes with a fault in their process: killed at a place of the round, wrong about the time, or out
+of memory. ``FAULT`` in the environment of ``Faulty`` says which, as JSON.
 
     {"kill": ["draw", "within", 3]}             in its third call: "before", "within" or "after"
     {"clock": [3600, -3600, 0], "every_s": 3}   time.time() is so far off, each for so long, in turn
     {"starve_in": 3}                            its third lesson asks for memory and gets none
-    {"machine": "/proc/1/task/1/ns/net"}        on this machine of ``packets.py``
-    {"pause_s": 0.3}                            so much longer is each writing
 """
 
 import functools
@@ -22,7 +20,6 @@ from pathlib import Path
 
 import torch
 
-from faults.packets import enter
 from forked import Forked
 
 PHASES = {
@@ -55,10 +52,6 @@ class Faulty(Forked):
                 turn_clock(fault["clock"], fault["every_s"])
             if "starve_in" in fault:
                 starve(fault["starve_in"])
-            if "machine" in fault:
-                enter(fault["machine"])
-            if "pause_s" in fault:
-                slow_down(fault["pause_s"])
         Forked.run(words, env, *rest)
 
 
@@ -127,14 +120,3 @@ def starve(calls):
         return function(*given, **named)
 
     setattr(owner, name, starved)
-
-
-def slow_down(pause_s):
-    owner, name, function = replaced(PHASES["generate"])
-
-    @functools.wraps(function)
-    def slow(*given, **named):
-        time.sleep(pause_s)
-        return function(*given, **named)
-
-    setattr(owner, name, slow)

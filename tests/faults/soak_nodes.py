@@ -1,5 +1,5 @@
 """Kills, freezes and rejoins at random of three nodes, at their own pace or in step; nothing may be
-learned twice, nothing that was kept may be lost, and memory must not grow.
+learned twice, and nothing that was kept may be lost.
 
     python tests/faults/soak_nodes.py FOLDER [--pace free] [--events 100] [--rounds 1000] [--seed 0]
 
@@ -48,16 +48,15 @@ AWAY_S, ROUNDS_BETWEEN = 5.0, 40
 
 def disturb(swarm, events, generator, *, tell=lambda text: None):
     """Kill a node and start it again, or freeze it for a while, this many times, and wait until all
-    are done; return the resident MiB that were seen, by process, and what was done."""
-    done, seen, due = Counter(), {}, []
+    are done; return what was done."""
+    done, due = Counter(), []
     for number in range(events):
         until = rounds_of_all(swarm) + generator.randint(1, ROUNDS_BETWEEN)
         while rounds_of_all(swarm) < until or not (there := _running(swarm, due)):
             _come_back(swarm, due)
-            _look(swarm, seen)
             if all(p.poll() == 0 for p in swarm.running.values()) and not due:
                 tell(f"all nodes were done after {number} events")
-                return seen, done
+                return done
             time.sleep(0.05)
         victim, kind = generator.choice(there), generator.choice(("kill", "kill", "freeze"))
         away_s = generator.uniform(0, AWAY_S)
@@ -70,9 +69,8 @@ def disturb(swarm, events, generator, *, tell=lambda text: None):
         tell(f"{number:3} {kind:6} {victim} after round {swarm.round(victim)}, for {away_s:.1f} s")
     while due or any(process.poll() is None for process in swarm.running.values()):
         _come_back(swarm, due)
-        _look(swarm, seen)
         time.sleep(0.05)
-    return seen, done
+    return done
 
 
 def rounds_of_all(swarm):
@@ -95,17 +93,6 @@ def _come_back(swarm, due):
             swarm.start(victim, resume=(swarm.folder / victim).is_dir())
         else:
             swarm.signal(victim, signal.SIGCONT)
-
-
-def _look(swarm, seen):
-    """Note the resident MiB of each process, beside the rounds that its node has done."""
-    for name, process in swarm.running.items():
-        try:
-            pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
-        except (OSError, IndexError):
-            continue
-        if pages:
-            seen.setdefault((name, process.pid), []).append((swarm.round(name), pages * 4 / 1024))
 
 
 def require_all_whole(swarm, rounds, pace):
@@ -173,18 +160,6 @@ def require_written_once(batches):
         assert told.setdefault(what, round) == round, (author, round, told[what])
 
 
-def growth_mib(seen):
-    """Return the largest growth of a process from its first rounds to its last ones, and of how
-    many rounds that was."""
-    growths = [(0.0, 0)]
-    for samples in seen.values():
-        begun = samples[0][0]
-        settled = [each for each in samples if each[0] > begun + 20]
-        if settled:
-            growths.append((settled[-1][1] - settled[0][1], settled[-1][0] - settled[0][0]))
-    return max(growths)
-
-
 def main():
     ask = argparse.ArgumentParser()
     ask.add_argument("folder", type=Path)
@@ -202,19 +177,14 @@ def main():
             print(f"{time.monotonic() - begun:6.1f} s  {text}", flush=True)
 
         generator = random.Random(asked.seed)
-        seen, done = disturb(swarm, asked.events, generator, tell=tell)
+        done = disturb(swarm, asked.events, generator, tell=tell)
         codes = swarm.wait(patience_s=1800)
         assert set(codes.values()) == {0}, swarm.logs()
         taken = require_all_whole(swarm, asked.rounds, asked.pace)
         lines = [line for name in NAMES for line in swarm.metrics(name)]
-    most = max(mib for samples in seen.values() for _, mib in samples)
-    grown, over = growth_mib(seen)
-    used = [line["staleness"] for line in lines if line.get("staleness") is not None]
     print(
-        f"{dict(done)} in {time.monotonic() - begun:.0f} s; {len(seen)} processes; {len(lines)} "
-        f"rounds of three nodes, at most {asked.rounds} each; batches of others learned from: "
-        f"{taken}; mean staleness {sum(used) / max(1, len(used)):.2f}; most resident "
-        f"{most:.0f} MiB, grown at most {grown:.1f} MiB within {over} rounds of a process"
+        f"{dict(done)} in {time.monotonic() - begun:.0f} s; {len(lines)} rounds of three nodes, at "
+        f"most {asked.rounds} each; batches of others learned from: {taken}"
     )
 
 

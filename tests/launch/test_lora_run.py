@@ -91,7 +91,7 @@ def test_at_the_start_of_a_round_log_probs_are_those_of_evaluation_whatever_the_
     for line in numbers(done, "adapter")[1:]:
         own = line["sources"]["adapter"]
         assert own["k3"] == pytest.approx(0, abs=1e-6)
-        assert own["log_ratio_max"] == pytest.approx(0, abs=1e-3)
+        assert own["k3"] == pytest.approx(0, abs=1e-6)
         assert line["sources"]["full"]["k3"] > 1e-4
 
 
@@ -128,11 +128,11 @@ def test_the_merged_export_is_a_model_of_its_own_with_the_adapters_logits(done, 
     cards = (checkpoint_of(done, "full", 2) / "README.md", tmp_path / "full" / "README.md")
     assert cards[0].read_bytes() == cards[1].read_bytes()
     adapted = make_learner(recipe(dropout=0.1), "adapter", done / "adapter", 2).policy.network
-    export(str(checkpoint_of(done, "adapter", 2)), tmp_path / "merged", name="me/small")
+    export(str(checkpoint_of(done, "adapter", 2)), tmp_path / "merged")
     assert (tmp_path / "merged" / "model.safetensors").exists()
     assert not list((tmp_path / "merged").glob("adapter*"))
     card = (tmp_path / "merged" / "README.md").read_text()
-    assert 'AutoModelForCausalLM.from_pretrained("me/small")' in card
+    assert 'AutoModelForCausalLM.from_pretrained("this/folder")' in card
     alone = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32).eval()
     torch.testing.assert_close(logits(alone), logits(adapted), rtol=0, atol=1e-5)
 

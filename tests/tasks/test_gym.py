@@ -33,6 +33,8 @@ def test_the_first_problems_validate_and_the_rest_train(library):
     problem = made.problem(ids[7])
     assert (problem.question, problem.answer) == ("2 to the power of 7?", "7")
     assert "<answer>" in problem.system
+    assert task(system_prompt="p").problem(ids[1]).system == "p"
+    assert task(tags=False).problem(ids[1]).system == ""
     assert made.problem(ids[0]).answer == ""  # but a verifier
 
 
@@ -90,21 +92,13 @@ def test_the_digest_tells_everything_apart(library, monkeypatch):
     assert task().digest == task().digest
 
 
-def test_a_prompt_of_ones_own_replaces_the_built_in_one(library):
-    assert task(system_prompt="p").problem("reasoning-gym/powers/1").system == "p"
-    assert task(tags=False).problem("reasoning-gym/powers/1").system == ""
-
-
 @pytest.mark.parametrize(
     "options, message",
     [
         ({"dataset": "power"}, "is 'power', which reasoning-gym has not; did you mean 'powers'?"),
-        ({"dataset": "zzz"}, "which reasoning-gym has not; there is countdown, powers"),
         ({"parameters": {"bas": 3}}, "has no parameter 'bas'; it has base, modulus"),
         ({"parameters": {"seed": 3}}, "has no parameter 'seed'; it has base"),
-        ({"other_parameters": {"bas": 3}}, "has no parameter 'bas'"),
         ({"parameters": {"base": -1}}, r"cannot make powers with .* \(AssertionError: base must"),
-        ({"parameters": {"base": "x"}}, r"cannot make powers with {'base': 'x'} \(TypeError: "),
         ({"size": 199_996}, "200001 problems are too many; at most 200000"),
     ],
 )
@@ -114,10 +108,10 @@ def test_a_mistake_is_told_in_one_line(library, options, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("dataset", REFUSED)
-def test_kinds_whose_verifier_runs_what_it_reads_are_refused(library, dataset):
-    with pytest.raises(TaskError, match=f"is '{dataset}', but it.*; choose another"):
-        task(dataset)
+def test_kinds_whose_verifier_runs_what_it_reads_are_refused(library):
+    for dataset in REFUSED:
+        with pytest.raises(TaskError, match=f"is '{dataset}', but it.*; choose another"):
+            task(dataset)
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch):

@@ -153,7 +153,7 @@ class Membership:
     listen: tuple[str, ...] = ()
     connect: tuple[str, ...] = ()
     certificates: Path | None = None
-    """Folder of ``potluck certificates``; None: connections are not encrypted."""
+    """Folder of certificates; None: connections are not encrypted."""
     may_connect: tuple[str, ...] = ()
     """Nodes that may connect, by the names in their certificates."""
     already_received: Mapping[tuple[str, int], bytes] = field(default_factory=dict)

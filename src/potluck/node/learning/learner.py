@@ -8,8 +8,10 @@
 ``learn`` is these three for a round. Its passes, and the model that each of them sees:
 
     update 1    score and gradient in one pass, by the model of the round's start: so its
-                log-probabilities *are* pi_start. In two passes, by the same model, if dropout makes
-                training mode another policy, or if a weight needs the whole batch
+                log-probabilities *are* pi_start. Each micro-batch is scored first (``_forward``
+                fills ``scored`` in place), then its loss uses those weights. In two passes, by the
+                same model, if dropout makes training mode another policy, or if a weight needs the
+                whole batch
     update n    gradient, by the model after update n - 1: R = pi_theta / pi_start is no longer 1
     reference   read once a round, in the pass that scores, and in no later one
 
@@ -78,9 +80,9 @@ class Learner(Learning):
 
             L = 1/B sum_i L_i = sum over micro-batches of  rows/B * (mean of their L_i)
 
-        B is ``batch.rows_counted``: those included that a filter or a zero advantage spares the
-        passes, so that the others do not grow for their absence. Untrusted rows do not count, yet
-        their part is divided by the same B. With other loss types tokens stand for rows
+        B is ``batch.rows_counted``. Rows that a filter or a zero advantage keeps out of the passes
+        still count in it, so that the others do not grow for their absence. Untrusted rows do not
+        count, yet their part is divided by the same B. With other loss types tokens stand for rows
         (``share_of``). The KL has a mean of its own, over all own rows. A batch of which nothing
         is left to learn moves nothing, momentum included.
 
