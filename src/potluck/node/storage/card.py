@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
-from jinja2 import Template
+from jinja2 import StrictUndefined, Template
 
 from potluck.config import RunConfig
 from potluck.objective.methods import method_of
@@ -88,7 +88,8 @@ def model_card(
 @cache
 def _template() -> Template:
     """Compile the template once: that takes ten times as long as to fill it in."""
-    template: Template = Template(TEMPLATE.read_text(encoding="utf-8"))
+    text = TEMPLATE.read_text(encoding="utf-8")
+    template: Template = Template(text, undefined=StrictUndefined)
     return template
 
 
