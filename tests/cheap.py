@@ -1,10 +1,8 @@
 """What every run makes again and no test changes is made once in a process: it was half of what
 a short run costs. Tests of the tasks themselves draw anew (``tests/tasks/conftest.py``)."""
 
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
-
-import jinja2
 
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
 from potluck.tasks.environments import hosted
@@ -12,8 +10,6 @@ from potluck.tasks.environments import hosted
 MADE_UP = (DigitsOptions, ChainOptions)
 for options in MADE_UP:
     options.make = cache(options.make)
-# The card of a checkpoint is a template that the Hub's library compiles for each card.
-jinja2.Environment.compile = lru_cache(64)(jinja2.Environment.compile)
 # A run grades its environment in four processes; one that was not changed has its grade.
 GRADES, check = {}, hosted.check
 
