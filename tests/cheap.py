@@ -1,15 +1,16 @@
 """What every run makes again and no test changes is made once in a process: it was half of what
 a short run costs. Tests of the tasks themselves draw anew (``tests/tasks/conftest.py``)."""
 
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
-from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
+from potluck.tasks.arithmetic import Arithmetic, ChainOptions, DigitsOptions
 from potluck.tasks.environments import hosted
 
 MADE_UP = (DigitsOptions, ChainOptions)
 for options in MADE_UP:
     options.make = cache(options.make)
+Arithmetic.problem = lru_cache(2**16)(Arithmetic.problem)
 # A run grades its environment in four processes; one that was not changed has its grade.
 GRADES, check = {}, hosted.check
 

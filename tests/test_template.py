@@ -16,16 +16,8 @@ PROBLEM = Problem("p", '1+2= "é" <b>\n', "3", system="add\n")
 HONEST = {
     "chatml": "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m.content | trim }}"
     "{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'a=' }}{% endif %}",
-    "blocks": "{%- set ns = namespace(n=0) %}\n  {% for m in messages %}\n"
-    "  {% if m.role == 'user' %}\n{% set ns.n = ns.n + 1 %}{% endif %}\n  {% endfor %}\n"
-    "{{ bos_token }}{{ ns.n }}",
-    "json": "{{ messages | tojson(indent=1) }}{{ tools is none }}{{ messages[0].missing }}",
-    "loop controls": "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}"
-    "{{ m.content[::-1] }}{% endfor %}",
-    "generation": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}"
-    "{% endfor %}",
-    "macro": "{% macro said(m) -%} {{ m.role|upper }}: {{ m.content }} {%- endmacro %}"
-    "{{ said(messages[-1]) }}{{ 3 * '#' }}\n",
+    "json": "{{ messages | tojson(indent=1) }}{{ tools is none }}{{ messages[0].missing }}"
+    "{{ bos_token }}",
 }
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 BEYOND = "more than 0.25 s or 1 GiB"

@@ -1,48 +1,28 @@
-"""Which cells are finished, stale or missing, and the time they take. Imports no torch."""
+"""Which cells are finished, and the time that they take. Imports no torch."""
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
-from typing import Literal, NamedTuple, Self
+from typing import Self
 
 import msgspec
 
 from potluck.files import write_atomically
-from potluck_experiments.cells import CellSpec, Reuse
-from potluck_experiments.origin import changed_since
+from potluck_experiments.cells import CellSpec
 from potluck_experiments.results import CellResult, read_result
 from potluck_experiments.suite import Scale, Suite
 
 TELL_EVERY_S = 15.0
 """Time after which progress.json is written again: an old one is what a killed command left."""
 
-CellState = Literal["to run", "stale", "finished"]
-"""State of a cell; a stale one was finished with other code."""
 
-
-class CellStates(NamedTuple):
-    """The state of each cell, by its name."""
-
-    state: Mapping[str, CellState]
-    changed: Mapping[str, tuple[str, ...] | None]
-    """Files changed since each finished cell ran; None: git cannot tell, it counts as fresh."""
-    reuse: Reuse
-
-    def is_to_run(self, cell: CellSpec) -> bool:
-        reused = {"all": ("stale", "finished"), "fresh": ("finished",), "none": ()}[self.reuse]
-        return self.state[cell.name] not in reused
-
-
-def states_of(suite: Suite, cells: Sequence[CellSpec], reuse: Reuse) -> CellStates:
-    """Read the results and ask git. Raises ExperimentError: a result cannot be read."""
-    found = [(cell, read_result(suite.folder, cell)) for cell in cells]
-    changed = changed_since(suite.folder, [(cell, result) for cell, result in found if result])
-    state: dict[str, CellState] = {cell.name: "to run" for cell in cells}
-    state |= {name: "stale" if files else "finished" for name, files in changed.items()}
-    return CellStates(state, changed, reuse)
+def finished(suite: Suite, cells: Sequence[CellSpec]) -> set[str]:
+    """Return the names of the cells that have a result; raise ExperimentError for one that cannot
+    be read."""
+    return {cell.name for cell in cells if read_result(suite.folder, cell)}
 
 
 class ToldProgress:

@@ -247,18 +247,6 @@ def test_a_finished_cell_is_run_again_only_if_that_is_asked_for(tmp_path, no_ser
     suite = make_suite(tmp_path)
     cells = [alone(suite), alone(suite, "large")]
     finish(suite, cells[0])
-    assert [waiting(suite, cells, reuse=reuse) for reuse in ("all", "fresh", "none")] == [1, 1, 2]
+    assert [waiting(suite, cells, again=again) for again in (False, True)] == [1, 2]
     changed = make_suite(tmp_path, recipe=RECIPE.replace("rounds = 2", "rounds = 3"))
     assert waiting(changed, [alone(changed), alone(changed, "large")]) == 2
-
-
-def test_one_whose_code_has_changed_is_run_again_when_that_is_asked_for(
-    tmp_path, no_server, monkeypatch
-):
-    suite = make_suite(tmp_path)
-    cells = [alone(suite), alone(suite, "large")]
-    for cell in cells:
-        finish(suite, cell)
-    changed = {cells[0].name: ("src/potluck/types.py",), cells[1].name: None}
-    monkeypatch.setattr("potluck_experiments.progress.changed_since", lambda *all: changed)
-    assert [waiting(suite, cells, reuse=reuse) for reuse in ("all", "fresh", "none")] == [0, 1, 2]

@@ -94,6 +94,7 @@ def test_a_folder_without_experiments_says_where_they_would_be(tmp_path):
         read_suite(tmp_path / "experiments")
 
 
+@pytest.mark.page
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_experiment_of_the_repository_has_recipes_that_can_run(scale):
     suite = read_suite(REPOSITORY / "experiments")

@@ -2,12 +2,9 @@
 
 import json
 import math
-import os
 import re
 import resource
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -273,18 +270,6 @@ def test_a_run_a_look_at_it_and_no_other_recipe_on_top(desk, recipe, potluck_say
     assert (code, err) == (0, "")
 
 
-def test_a_model_is_evaluated_by_itself(desk, potluck_says):
-    code, out, err = potluck_says(
-        *EVALUATE, "digits", "--problems", "2", "--max-new-tokens", "8", "--device", "cpu"
-    )
-    assert (code, err) == (0, "")
-    for split in ("validation", "out-of-distribution"):
-        _, _, told = out.partition(f"\n{split}, 2 problems\n")
-        _, row, *_ = told.splitlines()
-        assert re.fullmatch(r"greedy +(0\.000|0\.500|1\.000) \[0\.\d{3}, [01]\.\d{3}\] *", row)
-    assert everything_in(desk) == {}
-
-
 @pytest.mark.parametrize(
     "words, key, value",
     [
@@ -304,19 +289,6 @@ def test_neither_a_check_nor_a_run_prints_a_terminal_escape(
 
 def test_the_version_is_said(potluck_says):
     assert potluck_says("--version") == (0, f"potluck {potluck.__version__}\n", "")
-
-
-def test_the_package_is_a_command_too(desk):
-    source = str(Path(potluck.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-m", "potluck", "show", "absent"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": source},
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("potluck: there is no run folder absent")
 
 
 def test_an_export_is_a_model_in_the_format_asked_for(desk, potluck_says):

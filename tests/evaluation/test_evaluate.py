@@ -3,6 +3,7 @@
 import json
 import math
 import weakref
+from importlib import import_module
 
 import msgspec
 import pytest
@@ -23,6 +24,7 @@ from potluck.rollout.settings import EngineSettings
 from potluck.tasks import TaskError
 from potluck.tasks.arithmetic import DigitsOptions
 
+pytestmark = pytest.mark.usefixtures("desk")
 SIX = (
     *("task.reward=hash", "evaluation.problems=6", "evaluation.out_of_distribution=3"),
     *("evaluation.max_new_tokens=12", "threads=1"),
@@ -50,11 +52,6 @@ def tasks():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("potluck.evaluation.compare.make_task", make)
         yield
-
-
-@pytest.fixture(autouse=True)
-def small_desk(desk, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
 
 
 @pytest.fixture(scope="module")
@@ -339,8 +336,10 @@ def test_a_folder_that_is_a_model_is_itself_whatever_else_it_holds(desk, file):
 
 
 @pytest.fixture
-def command(potluck_says, model):
+def command(potluck_says, model, monkeypatch):
     """(exit code, stdout, stderr) of the command on a tiny model."""
+    import_module("potluck.cli.base")  # its consoles are made for good
+    monkeypatch.setenv("COLUMNS", "80")
     small = ["--task", "digits", "--problems", "4", "--max-new-tokens", "12", "--device", "cpu"]
     return lambda *words: potluck_says("evaluate", model, *small, *words)
 

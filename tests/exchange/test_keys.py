@@ -155,12 +155,6 @@ def test_a_roster_with_a_slip_is_refused_with_its_place(tmp_path, text, hint):
     assert hint in message
 
 
-def test_a_roster_that_is_missing_or_no_text_is_refused(tmp_path):
-    assert "cannot be read" in refused(read_roster, tmp_path / "roster.toml")
-    (path := tmp_path / "roster.toml").write_bytes(b"\xff\xfe\x00")
-    assert "is not TOML" in refused(read_roster, path)
-
-
 # The keys that a node believes.
 
 A, B, C = (Key.new().public for _ in "abc")
@@ -222,12 +216,6 @@ def test_a_stranger_needs_an_open_swarm(pins):
     assert KnownKeys({}, ["north"], True, pins).public_key("eve", A) == A
     # Pinned when it was open, and a stranger still.
     denied(KnownKeys({}, ["north"], False, pins), "eve", A)
-
-
-def test_a_stranger_of_the_roster_may_take_part_in_a_closed_swarm(pins):
-    trust = KnownKeys({"north": A, "guest": B}, ["north"], False, pins)
-    assert trust.public_key("guest", B) == B
-    denied(trust, "guest", C)
 
 
 def test_two_names_with_one_key_are_denied(pins):

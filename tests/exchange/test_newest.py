@@ -9,7 +9,7 @@ from potluck.exchange.base import Delivery
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.peers import Peers
 from potluck.exchange.protocol.rules import Newest
-from potluck.exchange.protocol.signed import MAX_OFFERS, Announcement
+from potluck.exchange.protocol.signed import MAX_OFFERS
 
 STALENESS = 1
 ALL = ("east", "south", "west")
@@ -165,24 +165,6 @@ def test_where_one_fails_or_is_worthless_others_are_fetched_instead():
     assert ("west", 0) in fetch(box)
 
 
-def test_an_author_that_failed_counts_again_when_something_of_it_came():
-    box = closed(enough=1)
-    hear(box, "east", 0)
-    box.begin(0, 0.0)
-    job = box.fetch_queue.take(0.0)
-    box.fetch_queue.again(job, 0.0, jitter=0.5)
-    assert box.fetch_queue.promising() == []
-    deliver(box, job)
-    take(box)
-    hear(box, "east", 0, 1)
-    box.begin(1, 0.0)
-    assert box.fetch_queue.promising() == ["east"]
-    box.fetch_queue.again(box.fetch_queue.take(0.0), 0.0, jitter=0.5)
-    box.fetch_queue.only({"south"})  # it had to make room, and comes again
-    hear(box, "east", 0, 1, 2)
-    assert box.fetch_queue.promising() == ["east"]
-
-
 def test_others_are_read_first_in_other_rounds():
     first = set()
     for round in range(3):
@@ -296,18 +278,3 @@ def test_who_serves_nothing_of_what_it_announces_keeps_few_places():
     open_rounds = [len(box.fetch_queue.to_come(name)) for name in names]
     assert max(open_rounds) <= STALENESS + 1
     assert len(box._here) == 0
-
-
-def test_offers_that_are_not_written_as_they_should_be_stop_no_round():
-    box = make()
-    good = announcement("south", offer(0))
-    box.on_join("south")
-    box.confirm(good, 0.0)
-    bad = Announcement(2, "run", "south", b"k" * 32, b"s" * 16, b"t" * 16, good.clock_s + 1, b"xx")
-    with pytest.raises(WireError):
-        box.on_announcement(bad, 0.0)
-    for round in range(3):
-        box.begin(round, 0.0)
-    hear(box, "south", 0, clock_s=good.clock_s + 2)
-    fetch(box)
-    assert take(box) == [("south", 0)]

@@ -1,9 +1,8 @@
-"""Nodes with a fault in their process: killed at a place of the round, wrong about the time, or out
-of memory. ``FAULT`` in the environment of ``Faulty`` says which, as JSON.
+"""Nodes with a fault in their process: killed at a place of the round, or wrong about the time.
+``FAULT`` in the environment of ``Faulty`` says which, as JSON.
 
     {"kill": ["draw", "within", 3]}             in its third call: "before", "within" or "after"
     {"clock": [3600, -3600, 0], "every_s": 3}   time.time() is so far off, each for so long, in turn
-    {"starve_in": 3}                            its third lesson asks for memory and gets none
 """
 
 import functools
@@ -12,13 +11,9 @@ import itertools
 import json
 import os
 import random
-import resource
 import signal
 import threading
 import time
-from pathlib import Path
-
-import torch
 
 from forked import Forked
 
@@ -50,8 +45,6 @@ class Faulty(Forked):
                 kill_at(*fault["kill"], random.Random(str(words)))
             if "clock" in fault:
                 turn_clock(fault["clock"], fault["every_s"])
-            if "starve_in" in fault:
-                starve(fault["starve_in"])
         Forked.run(words, env, *rest)
 
 
@@ -102,21 +95,3 @@ def turn_clock(offsets_s, every_s):
 
     time.time = wrong
     time.time_ns = lambda: int(wrong() * 1e9)
-
-
-def starve(calls):
-    """Let this process have only 32 MiB more address space than it has in lesson number ``calls``,
-    which asks for 64 MiB. A thread needs 8: without them its start never ends."""
-    owner, name, function = replaced(PHASES["learn"])
-    counted = itertools.count(1)
-
-    @functools.wraps(function)
-    def starved(*given, **named):
-        if next(counted) == calls:
-            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-            resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 25), hard))
-            torch.ones(1 << 24)
-        return function(*given, **named)
-
-    setattr(owner, name, starved)

@@ -129,15 +129,6 @@ def of(name, change):
     return damage
 
 
-def gone(name):
-    def damage(place):
-        file = place / "small" / name
-        shutil.rmtree(file) if file.is_dir() else file.unlink()
-        return file
-
-    return damage
-
-
 def mantissas(data):
     """Flip the lowest bits of 2,000 numbers."""
     dice, data = random.Random(3), bytearray(data)
@@ -158,29 +149,15 @@ def tail(data):
     return data[: data.rstrip().rindex(b"\n") + 12]
 
 
-def leftover(place):
-    (place / "small" / "checkpoints" / "000009.part").mkdir()
-    file = place / "small" / "rounds" / "000009.ptlk.17.part"
-    file.write_bytes(b"half")
-    return file
-
-
 LAST, ROUND = "checkpoints/000002", "rounds/000002.ptlk"
 FAULTS = {
-    "weights gone": gone(f"{LAST}/model.safetensors"),
     "weights, 2,000 mantissas": of(f"{LAST}/model.safetensors", mantissas),
     "moments, 2,000 mantissas": of(f"{LAST}/optimizer.safetensors", mantissas),
     "state.json torn": of(f"{LAST}/state.json", lambda data: data[:20]),
-    "config torn": of(f"{LAST}/config.json", lambda data: data[:50]),
-    "tokenizer gone": gone(f"{LAST}/tokenizer.json"),
-    "sums torn": of(f"{LAST}/SHA256SUMS", lambda data: data[:90]),
-    "checkpoint gone": gone(LAST),
     "task.json torn": of("task.json", lambda data: data[:20]),
     "recipe, a digit": of("recipe.json", lambda data: data.replace(b"0.001", b"0.003")),
     "metrics, last line torn": of("metrics.jsonl", tail),
     "metrics, a line torn": of("metrics.jsonl", middle),
-    "events torn": of("events.jsonl", tail),
     "round flipped": of(ROUND, lambda data: data[:200] + b"\xff\x00" + data[202:]),
-    "leftovers": leftover,
 }
-"""The faults of a folder that were tried by hand before there were sums, and those of the sums."""
+"""One for each way in which a file is read: weights, moments, JSON, lines, a round, a recipe."""

@@ -65,9 +65,6 @@ class Plan:
     max_staleness: int = 1
     kept_rounds: int = 32
     cohort: int = 32
-    hangs_at: int = EVER
-    """Before it sends this round it does nothing for ``hang_s``, but announces what it has."""
-    hang_s: float = 0.0
 
 
 def key_of(name: str) -> Key:
@@ -156,7 +153,7 @@ def step(plan: Plan, exchange: ZenohExchange, round: int, say: Say) -> None:
     peers = exchange.status().peers
     sees = [name for name, peer in peers.items() if peer.live and peer.heard_s is not None]
     say("begin", round=round, sees=sees)
-    time.sleep(plan.pause_s + plan.hang_s * (round == plan.hangs_at))
+    time.sleep(plan.pause_s)
     start = time.monotonic()
     exchange.send(round, batch_of(plan.name, round, plan.completions, plan.tokens))
     say("sent", round=round, seconds=time.monotonic() - start)

@@ -6,8 +6,8 @@ import pytest
 
 from faults.faulty import PHASES, Faulty, replaced
 from faults.peer import batch_of, key_of
-from faults.soak_nodes import recipe, require_all_whole, require_written_once
 from faults.swarm import Swarm
+from faults.whole import recipe, require_all_whole, require_written_once
 from nouns import terms
 from potluck.exchange import encode
 

@@ -8,9 +8,7 @@ import random
 import threading
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 
-import pytest
 import zenoh
 
 from faults.exchanges import (
@@ -142,8 +140,7 @@ def told(swarm, name, of):
     return [text for text in texts if text.startswith(f"'{of}' ") and "waited for" in text]
 
 
-@pytest.mark.parametrize("silence", ["other bytes", "no offer"])
-def test_a_silent_member_costs_one_deadline(swarm, tmp_path, silence):
+def test_a_member_that_serves_other_bytes_costs_one_deadline(swarm, tmp_path):
     plans = meshed("abc", tmp_path, pause_s=0.02, deadline_s=2.0, gather_s=0.0)
     swarm.start(plans["a"], plans["b"])
     swarm.wait_for("both listen", lambda: all(swarm.of(name, "open") for name in "ab"))
@@ -153,8 +150,7 @@ def test_a_silent_member_costs_one_deadline(swarm, tmp_path, silence):
         # Near both: of a node far behind it would else have left the round out.
         newest = [max(0, swarm.last_round(name)) for name in "ab"]
         near = {round for here in newest for round in range(max(0, here - 3), here + 3)}
-        rounds = () if silence == "no offer" else sorted(near)
-        offers = [Offer(round, 999, random.randbytes(16)) for round in rounds]
+        offers = [Offer(round, 999, random.randbytes(16)) for round in sorted(near)]
         return encode_announcement("run", "c", key_of("c"), offers, clock_s=time.time(), **about)
 
     def serve(query):
@@ -162,7 +158,7 @@ def test_a_silent_member_costs_one_deadline(swarm, tmp_path, silence):
         if str(query.key_expr).endswith("hello"):
             answer = encode_answer(key_of("c"), query.payload.to_bytes(), said())
             query.reply(query.key_expr, answer)
-        elif silence == "other bytes":
+        else:
             served.append(query)
             query.reply(query.key_expr, random.randbytes(999))
 
@@ -175,26 +171,9 @@ def test_a_silent_member_costs_one_deadline(swarm, tmp_path, silence):
             here = max(swarm.last_round(name) for name in "ab")
             swarm.wait_for("more rounds", all_closed(swarm, "ab", here + 20))
     swarm.stop()
-    assert bool(served) == (silence == "other bytes")
+    assert served
     for name in "ab":
         (stall,) = told(swarm, name, "c")
         assert stall.endswith("it is not waited for until it is")
         for round, event in swarm.rounds(name).items():
             assert "c" in event["missing"], (round, event)
-
-
-def test_a_member_that_hung_for_a_while_is_waited_for_again(swarm, tmp_path):
-    """It is as fast as the other, which went on meanwhile, and so it is a little late at first."""
-    plans = meshed("ab", tmp_path, pause_s=0.2, deadline_s=2.0)
-    hangs = Plan(**{**asdict(plans["b"]), "hangs_at": 2, "hang_s": 3.0})
-    swarm.start(plans["a"])
-    swarm.start(hangs)
-    swarm.wait_for("it is back", lambda: len(told(swarm, "a", "b")) >= 2)
-    here = max(swarm.last_round(name) for name in "ab") + 1
-    swarm.wait_for("more rounds", all_closed(swarm, "ab", here + ROUNDS))
-    swarm.stop()
-    first, back = told(swarm, "a", "b")[:2]
-    assert first == "'b' was not in time in round 3: it is not waited for until it is"
-    assert back == "'b' is waited for again"
-    for round in range(here, here + ROUNDS):
-        assert swarm.rounds("a")[round]["came"] == ["a", "b"]

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tiny
 from displays import Listener
-from launch.runs import Crash, Hears, crash, kept_round, left_by, lines, rewrite_round
+from launch.runs import Crash, Hears, crash, left_by, lines, rewrite_round
 from potluck.builder.task import make_task
 from potluck.config import RunConfig, as_tree, from_tree
 from potluck.files import derived_seed
@@ -72,20 +72,15 @@ def weights_of(folder, node, round):
 
 
 def outcome(folder, rounds=4):
-    """All that a run leaves, seconds aside: numbers, completions, weights to the bit."""
-    left = {}
-    for node in NAMES:
-        for line in (metrics := lines(folder, node, "metrics")):
-            del line["seconds"]
-        weights = weights_of(folder, node, rounds)
-        left[node] = (
-            metrics,
+    """All that a run leaves, seconds, sizes and cards aside."""
+    return {
+        node: (
+            *left_by(folder, node, rounds)[:3],
             lines(folder, node, "evaluation"),
-            lines(folder, node, "completions"),
-            {name: tensor.numpy().tobytes() for name, tensor in weights.items()},
             [file.read_bytes() for file in sorted((folder / node / "rounds").iterdir())],
         )
-    return left
+        for node in NAMES
+    }
 
 
 def test_a_run_repeats_to_the_last_bit_in_whatever_order_the_nodes_stand(
@@ -115,12 +110,6 @@ def test_both_nodes_learn_from_both_and_the_folders_tell_so(whole):
         texts = lines(whole, node, "completions")
         assert len(texts) == 4 * 16
         assert {t["author"] for t in texts} == set(NAMES)
-
-
-def test_the_file_of_a_round_holds_what_was_learned_from(whole):
-    read = {node: kept_round(whole, node, 0) for node in NAMES}
-    assert read["small"].completions == read["large"].completions
-    assert {(c.author) for c in read["small"].completions} == set(NAMES)
 
 
 def test_a_checkpoint_loads_with_transformers_and_differs_from_where_it_began(models, whole):
@@ -233,16 +222,6 @@ def test_partners_with_different_tokenizers_are_refused_by_name(recipe, tmp_path
     assert not (tmp_path / "run").exists()
 
 
-def test_a_round_without_any_advantage_takes_no_step_and_is_counted(recipe, models, tmp_path):
-    """The task itself pays untrained models nothing: all rewards are equal."""
-    run(recipe("task.reward=task", "rounds=1"), tmp_path / "run")
-    (line,) = lines(tmp_path / "run", "small", "metrics")
-    assert (line["updates"], line["rows_trained"]) == (0, 0)
-    before = AutoModelForCausalLM.from_pretrained(models["small"]).state_dict()
-    after = weights_of(tmp_path / "run", "small", 1)
-    assert all(torch.equal(before[name], after[name]) for name in before)
-
-
 def test_a_reward_that_is_not_finite_stops_the_run_and_names_round_node_and_source(
     recipe, tmp_path, monkeypatch
 ):
@@ -286,14 +265,10 @@ OF_TASK = ["task.other_width=5", "out_of_distribution={name='digits', other_widt
 
 
 def left_by_a_short_run(recipe, folder, names, *overrides):
-    """All numbers, completions and weights of ``small``."""
     unasked = ("evaluation.problems=0", "evaluation.out_of_distribution=0")
     run(recipe("rounds=1", *unasked, *overrides, names=names), folder)
-    found = [lines(folder, "small", name) for name in ("metrics", "completions")]
-    for line in found[0]:
-        del line["seconds"]
-    weights = weights_of(folder, "small", 1)
-    return found, {name: tensor.numpy().tobytes() for name, tensor in weights.items()}
+    sizes = [line["size_bytes"] for line in lines(folder, "small")]
+    return left_by(folder, "small", 1)[:3], sizes
 
 
 @pytest.fixture(scope="module")
@@ -643,21 +618,6 @@ def test_a_full_disk_is_one_line_and_the_last_checkpoint_stands(
     with pytest.raises(RunFolderError, match=r"cannot write checkpoint .*No space left .*--resume"):
         run(recipe(), folder, resume=True)
     assert [p.name for p in (folder / "large" / "checkpoints").iterdir()] == ["000002"]
-
-
-def test_real_models_go_on_to_the_same_bits_too(recipe, tmp_path):
-    """Tiny ones would, wherever a file's tensors happen to lie in memory; these would not."""
-    changes = [
-        *("rounds=2", "checkpoint_every=1", "task.reward=task", "evaluation.problems=0"),
-        *("sampling.max_new_tokens=24", "sampling.max_total_tokens=64"),
-        *("node.small.model=builtin:digits-small", "evaluation.out_of_distribution=0"),
-    ]
-    config = recipe(*changes, names=("small",))
-    run(config, tmp_path / "whole")
-    crash(config, tmp_path / "cut", 1)
-    run(config, tmp_path / "cut", resume=True)
-    ends = [left_by(tmp_path / name, "small", 2) for name in ("cut", "whole")]
-    assert ends[0] == ends[1]
 
 
 def test_a_scheduler_that_wants_its_machine_back_finds_a_checkpoint(recipe, tmp_path):

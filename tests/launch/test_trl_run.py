@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import tiny
-from launch.runs import crash, lines
+from launch.runs import crash, left_by, lines
 from potluck.builder.nodes import make_learner
 from potluck.builder.plan import plan_cost
 from potluck.config import (
@@ -32,12 +32,6 @@ def recipe(tiny_models):
     return make
 
 
-def weights(folder):
-    """Of the model and of its optimiser, to the bit."""
-    place = folder / "a" / "checkpoints" / "000004"
-    return {file.name: file.read_bytes() for file in place.glob("*.safetensors")}
-
-
 ALL = [
     *("node.a.lr_schedule=cosine", "node.a.warmup_updates=0.5", "node.a.adam_betas=[0.5, 0.9]"),
     *("objective.beta=0.5", "objective.updates_per_round=2"),
@@ -49,7 +43,7 @@ def test_a_resumed_run_of_all_options_has_the_bits_of_an_unbroken_one(recipe, tm
     run(config, tmp_path / "whole")
     crash(config, tmp_path / "cut", 2)
     run(config, tmp_path / "cut", resume=True)
-    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+    assert left_by(tmp_path / "cut", "a", 4) == left_by(tmp_path / "whole", "a", 4)
 
 
 def test_the_report_has_the_rate_that_the_update_had(recipe, tmp_path):

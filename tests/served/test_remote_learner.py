@@ -18,11 +18,7 @@ from potluck.objective.weights import WEIGHTS
 from potluck.types import NonFiniteError, Problem
 
 RATE, ROWS = 1e-2, 16
-OBJECTIVES = {
-    "lws": {**METHODS["lws"].fields, "weight": "likelihood"},
-    "f-tis, dapo": {**METHODS["f-tis"].fields, "loss_type": "dapo"},
-    "lws, dr_grpo": {**METHODS["lws"].fields, "weight": "likelihood", "loss_type": "dr_grpo"},
-}
+LWS = {**METHODS["lws"].fields, "weight": "likelihood"}
 
 
 def batch_of(policy, seed):
@@ -68,10 +64,15 @@ def remote(opened):
 
 
 @pytest.mark.parametrize(
-    "name, reduces", [("lws", "weights"), ("f-tis, dapo", "rows"), ("lws, dr_grpo", "sum")]
+    "method, reduces",
+    [
+        (LWS, "weights"),
+        ({**METHODS["f-tis"].fields, "loss_type": "dapo"}, "rows"),
+        ({**LWS, "loss_type": "dr_grpo"}, "sum"),
+    ],
 )
-def test_each_step_is_that_of_the_local_learner(name, reduces, batches, server, remote):
-    server.reduces, objective = reduces, ObjectiveConfig(**OBJECTIVES[name])
+def test_each_step_is_that_of_the_local_learner(method, reduces, batches, server, remote):
+    server.reduces, objective = reduces, ObjectiveConfig(**method)
     mine, theirs = local(objective), remote(objective)
     sent, begun = set(), tiny.policy()
     for round, batch in enumerate(batches):
@@ -101,7 +102,7 @@ def test_each_step_is_that_of_the_local_learner(name, reduces, batches, server, 
 def test_a_row_that_the_server_reads_as_nan_is_left_out_or_ends_the_run(
     batches, remote, monkeypatch
 ):
-    theirs, batch = remote(ObjectiveConfig(**OBJECTIVES["lws"])), batches[0]
+    theirs, batch = remote(ObjectiveConfig(**LWS)), batches[0]
     read, which = theirs.session.logp, ["other"]
     by = [c.author for c in batch.completions]
 
@@ -129,16 +130,14 @@ def _row(batch, pair):
 @pytest.mark.parametrize("rows", [2, ROWS])
 def test_each_round_sends_as_many_rows(rows, batches, remote, monkeypatch):
     """More than usual come where others' come late; a server's mean would move with them."""
-    theirs, sent = remote(ObjectiveConfig(**OBJECTIVES["lws"])), []
+    theirs, sent = remote(ObjectiveConfig(**LWS)), []
     monkeypatch.setattr(theirs.session, "step", lambda *given, **_: sent.append(given) or 0.0)
     replace(theirs, rows=rows).learn(batches[0], silent)
     assert [len(column) for column in sent[0]] == [rows, rows]
 
 
 def test_a_weight_that_reads_entropies_sends_no_nan(batches, server, remote):
-    theirs = replace(
-        remote(ObjectiveConfig(**OBJECTIVES["lws"])), custom_weight=WEIGHTS["typicality"]
-    )
+    theirs = replace(remote(ObjectiveConfig(**LWS)), custom_weight=WEIGHTS["typicality"])
     with pytest.raises(NonFiniteError, match="read entropies"):
         theirs.learn(batches[0], silent)
     assert server.calls.count("forward_backward") == 1, "that of the probe"

@@ -254,11 +254,10 @@ def test_right_is_the_format_and_the_answer_together_for_the_question(write):
     assert graded(task, tagged(r"\$0.50"), tagged("0.50"), id="math500/0") == [0, 1]
 
 
-def test_an_unfinished_completion_earns_nothing_and_costs_no_algebra(write, monkeypatch):
+def test_an_unfinished_completion_costs_no_algebra(write, monkeypatch):
     task = Math500Options(path=write(*ROWS)).make()
     monkeypatch.setattr("potluck.tasks.math.pool.shared_workers", None)
-    texts = tagged(r"\sqrt{2} \cdot 2"), tagged(r"2\sqrt{2}")
-    assert graded(task, *texts, id="math500/1", end="length") == [0, 0]
+    assert graded(task, tagged(r"\sqrt{2} \cdot 2"), id="math500/1", end="length") == [0]
 
 
 # In a recipe.
@@ -277,9 +276,8 @@ def test_a_recipe_names_it_and_every_option_reaches_it(write):
         return make_task(recipe(task=table | options))
 
     task = Math500Options(path=table["path"]).make()
-    assert made().digest == made(grading="math").digest == task.digest
-    brief = Math500Options(path=table["path"], system_prompt="Be brief.").make()
-    assert made(system_prompt="Be brief.").digest == brief.digest
+    assert made().digest == task.digest
+    assert made(system_prompt="Be brief.").problem("math500/0").system == "Be brief."
     assert made(reward="hash").digest == HashReward(task).digest
     texts = [tagged(a) for a in ("0.5", "1-0.5", "2")] + [r"\frac{1}{2}"]
     plain = made(grading="math-verify")

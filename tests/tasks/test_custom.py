@@ -143,14 +143,9 @@ def test_a_function_that_asks_for_what_there_is_not_is_refused_before_anything_r
     def f(completions, solution):
         raise AssertionError
 
-    def g(completions, trainer_state, **_):
-        raise AssertionError
-
     with pytest.raises(TaskError, match=r"'here:f' asks for 'solution', which the problems do not "
                                         r"have; there is question, answer, level"):  # fmt: skip
         paid_by(by(f))
-    with pytest.raises(TaskError, match="'here:f' asks for 'trainer_state', which TRL passes and"):
-        paid_by(by(g))
 
 
 # What it may return.
@@ -263,9 +258,11 @@ def test_a_function_of_a_module_is_found_on_the_path(desk, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
 
 
-def test_functions_of_one_file_share_what_it_holds(write):
-    name = write("seen = []\ndef f(**_):\n    seen.append(1); return [len(seen)] * 2\n"
-                 "def g(**_): return [len(seen)] * 2\n")  # fmt: skip
+def test_functions_of_one_file_share_what_it_holds_and_its_dataclasses_work(write):
+    name = write("from __future__ import annotations\nfrom dataclasses import dataclass\n"
+                 "@dataclass\nclass A:\n    x: int = 1\nseen = []\n"
+                 "def f(**_):\n    seen.append(1); return [len(seen)] * 2\n"
+                 "def g(**_): return [len(seen) * A(1).x] * 2\n")  # fmt: skip
     task = paid_by(Reward.load(name), Reward.load(name.replace(":f", ":g"), weight=10))
     assert asked(task, "a", "b") == [11.0, 11.0]
 
@@ -280,19 +277,11 @@ def test_a_file_that_was_changed_is_another_one(write, desk):
     assert paid_by(before).digest != paid_by(after).digest
 
 
-def test_dataclasses_in_the_file_work(write):
-    name = write("from __future__ import annotations\nfrom dataclasses import dataclass\n"
-                 "@dataclass\nclass A:\n    x: int = 1\n"
-                 "def f(**_): return [A().x, A(2).x]\n")  # fmt: skip
-    assert asked(paid_by(Reward.load(name)), "a", "b") == [1.0, 2.0]
-
-
 @pytest.mark.parametrize(
     "source, found",
     [
         ("def f(:", r"cannot be imported \(SyntaxError: "),
         ("1 / 0", r"cannot be imported \(ZeroDivisionError: division by zero\); expected a module"),
-        ("import no_such_module", r"cannot be imported \(ModuleNotFoundError: "),
         ("g = 1", r"'f' is not there in rewards0\.py"),
         ("f = 1", r"'f' is no function in rewards0\.py"),
     ],
@@ -316,12 +305,10 @@ def test_a_file_or_module_that_is_not_there_is_named_with_where_it_was_sought(de
 # The task around it.
 
 
-def test_the_digest_tells_code_weight_format_order_and_task_apart(write):
+def test_the_digest_tells_code_order_and_task_apart(write):
     one, two = Reward.load(write(SAME, "same")), Reward.load(write(SAME + "#", "same"))
-    heavy = Reward("rewards0.py:same", one.function, one.source, weight=2.0)
-    messages = Reward("rewards0.py:same", one.function, one.source, format="messages")
-    tasks = [paid_by(one), paid_by(two), paid_by(heavy), paid_by(messages), paid_by(one, two),
-             paid_by(two, one), paid_by(one, rows=ROWS[:1])]  # fmt: skip
+    tasks = [paid_by(one), paid_by(two), paid_by(one, two), paid_by(two, one),
+             paid_by(one, rows=ROWS[:1])]  # fmt: skip
     assert len({task.digest for task in tasks}) == len(tasks)
     assert paid_by(one).digest == paid_by(Reward.load("rewards0.py:same")).digest
 

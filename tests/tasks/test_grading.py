@@ -25,14 +25,11 @@ BROKEN = {
     "no answer": "<think>18</think>",
     "answer first": "<answer>18</answer><think>9+9</think>",
     "answer inside the reasoning": "<think><answer>18</answer></think>",
-    "answer opened inside the reasoning": "<think>9<answer></think>18</answer>",
     "answer closed inside the reasoning": "<think>9</answer></think><answer>18",
     "answer not closed": "<think>9+9</think><answer>18",
     "reasoning not closed": "<think>9+9<answer>18</answer>",
     "two answers": "<think>9</think><answer>18</answer><answer>18</answer>",
     "two reasonings": "<think>9</think><think>9</think><answer>18</answer>",
-    "nested reasoning": "<think><think>9</think></think><answer>18</answer>",
-    "nested answer": "<think>9</think><answer><answer>18</answer></answer>",
     "a tag quoted in the reasoning": "<think>an <answer> is due</think><answer>18</answer>",
     "text before": "Sure! <think>9</think><answer>18</answer>",
     "text between": "<think>9</think> so <answer>18</answer>",
@@ -66,19 +63,16 @@ SPELLED = [
 ]  # fmt: skip
 """(gold, spelling)"""
 NEAR = {
-    "1080": ("1.080", "10,80", "1,0800", "108,0", "1 08 0", "1{,}08", "1{,}0800", "1{,}{,}080",
-             r"\boxed{1{,}08}", "10{,}80", "{1080}", "1_080", "1'080", "01,080", "1,,080"),
-    "18": ("17", "-18", "18.01", "1.8", "180", "81", "(5)", "(18)", "18 18", "1.8e1", "18e0",
-           "18/1", "2^4+2", r"18\%", "18cm", "It is 18", "the answer is 18", "about 18", "~18",
-           ">18", "18?", "18!", "18;", "18:", "#18", "half of 36", "0b10010", "XVIII", "inf",
-           "$17$ $18$", "**17** **18**", "**17**18**", "**18", "18**", "* 18 *", "__18__", "`18`",
-           r"\(17\) \(18\)", r"\(18", r"18\)", r"\(18\]", r"\boxed{17} \boxed{18}",
+    "1080": ("1.080", "10,80", "1,0800", "1 08 0", "1{,}08", "1{,}{,}080", r"\boxed{1{,}08}",
+             "{1080}", "1_080", "1'080", "01,080"),
+    "18": ("17", "-18", "18.01", "1.8", "(18)", "18/1", "It is 18", "~18", "18?", "#18", "XVIII",
+           "$17$ $18$", "**17** **18**", "**17**18**", "**18", "* 18 *", "`18`",
+           r"\(17\) \(18\)", r"\(18", r"\(18\]", r"\boxed{17} \boxed{18}",
            r"\boxed{\boxed{18}}", r"\boxed{18", r"-\boxed{18}", r"\boxed{18}%", r"\boxed{17}18",
-           r"\text{18}", r"\sqrt{324}", "$$$18", r"\$\$18", "\u20ac\u20ac18",
-           "\u00a5 18 yen", "\u20ac18-", "$-", r"\$", "\u20ac", "-\u20ac-18", "\u201318",
-           "- - 18", "18,", ",18", "..18"),
-    "-5": ("5", "+5", "-5.5", "\u22126", "- 6", "5-", "(-5)", "-(5)", "-.5", "\u2212.5"),
-    "0.5": ("5", ".05", "-.5", "1/2", "..5", ".5.0", ".5%", "0,5", "50%"),
+           r"\text{18}", r"\sqrt{324}", "$$$18", r"\$\$18", "\u20ac\u20ac18", "\u20ac18-",
+           "-\u20ac-18", "\u201318", "- - 18", "..18"),
+    "-5": ("5", "+5", "-5.5", "\u22126", "5-", "(-5)", "-(5)"),
+    "0.5": ("5", ".05", "-.5", "1/2", ".5.0", ".5%", "0,5"),
 }  # fmt: skip
 
 
@@ -135,9 +129,8 @@ def test_an_answer_may_stand_in_one_box_and_a_gold_in_none():
         assert same_number("-1234", written.format(r"\boxed{-1,234.0}")), written
     assert same_number("18", r"\boxed { $18 }")
     for other in (
-        r"\boxed{17}", r"\boxed{}", r"\boxed{18", r"\boxed18", r"\boxed{\boxed{18}}", r"\fbox{18}",
-        r"\boxed{17}\boxed{18}", r"\boxed{17, 18}", r"\boxed{2*9}", r"18 \boxed{18}", "boxed{18}",
-        r"\boxed{18}%", r"-\boxed{18}", r"\boxed{18}" + " " * 80, r"\boxed{" * 9 + "18" + "}" * 9,
+        r"\boxed{}", r"\boxed18", r"\fbox{18}", r"\boxed{17, 18}", r"\boxed{2*9}",
+        r"18 \boxed{18}", "boxed{18}", r"\boxed{18}" + " " * 80, r"\boxed{" * 9 + "18" + "}" * 9,
     ):  # fmt: skip
         assert not same_number("18", other), other
     assert not same_number(r"\boxed{18}", "18")

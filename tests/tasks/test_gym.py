@@ -66,10 +66,10 @@ def test_the_verifier_decides_and_its_score_is_between_0_and_1(library):
     assert all(type(reward) is float for reward in graded(made, *map(tagged, answers)))
 
 
-def test_an_answer_that_is_too_long_is_not_looked_at(library, monkeypatch):
-    made = task(tags=False)
-    assert graded(made, "5" * LONGEST_ANSWER) == [0.1]
-    assert graded(made, "5" * (LONGEST_ANSWER + 1)) == [0]
+def test_an_answer_that_is_too_long_is_not_looked_at(library):
+    assert graded(task(tags=False), *("5" * n for n in (LONGEST_ANSWER, LONGEST_ANSWER + 1))) == [
+        0.1, 0,
+    ]  # fmt: skip
 
 
 def test_what_a_verifier_would_run_is_let_through_only_where_it_is_harmless(library):
@@ -81,15 +81,11 @@ def test_what_a_verifier_would_run_is_let_through_only_where_it_is_harmless(libr
         assert graded(made, harm) == [0], harm
 
 
-def test_the_digest_tells_everything_apart(library, monkeypatch):
-    made = [
-        task(), task(size=21), task(held_out=6), task(seed=1), task(parameters={"base": 3}),
-        task(other_parameters={"base": 3}), task(tags=False), task(system_prompt="p"),
-        task("countdown"),
-    ]  # fmt: skip
+def test_another_version_of_the_library_makes_another_task(library, monkeypatch):
+    before = task().digest
+    assert task().digest == before
     monkeypatch.setattr(gym_module.importlib.metadata, "version", lambda name: "0.2")
-    assert len({one.digest for one in [*made, task()]}) == len(made) + 1
-    assert task().digest == task().digest
+    assert task().digest != before
 
 
 @pytest.mark.parametrize(

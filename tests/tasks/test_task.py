@@ -29,8 +29,11 @@ def half_each(task):
     return CustomRewards(task, [Reward("task", None, "", weight=0.5)] * 2)
 
 
-the_digits = cache(DigitsOptions().make)
-"""What other tasks are made from; it is itself made anew each time."""
+@cache
+def the_digits():
+    """What other tasks are made from; it is itself made anew each time."""
+    return DigitsOptions().make()
+
 
 MAKERS = {
     "digits": lambda path: DigitsOptions().make(),

@@ -45,8 +45,7 @@ class Agreement:
 
     def message(self, round: int, batch: tuple[Completion, ...]) -> Message:
         """Return this node's message of a round; raise ValueError if the task lacks a problem.
-        Texts that are beyond half of the largest message do not go; nor does a completion that is
-        nothing else."""
+        Texts beyond half of the largest message do not go; nor do completions of a text alone."""
         batch = tuple(_texts_within(batch, self.limits.message_bytes // 2))
         prompts, questions = {}, {}
         for id in dict.fromkeys(c.problem_id for c in batch):

@@ -18,7 +18,7 @@ from potluck.config import RunConfig, as_tree
 from potluck.exchange import Agreement, Exchange
 from potluck.files import JOINED, sealed, write_atomically
 from potluck.launch.journal import Journal
-from potluck.launch.rounds import LocalRounds, RunResult, ShownProgress, Stopped, is_over
+from potluck.launch.rounds import LocalRounds, RunResult, StoppableProgress, Stopped, is_over
 from potluck.launch.signals import interrupts
 from potluck.node.learning.group import ProcessGroup, process_group
 from potluck.node.learning.workers import run_worker
@@ -158,7 +158,7 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
         notify = partial(_tell, display)
         for note in prepared.notes:
             notify(note)
-        progress = ShownProgress(display, interrupted)
+        progress = StoppableProgress(display, interrupted)
         try:
             agreements = agreements_of(config, task, {n: policies.get(n) for n in local.names})
             with local.meet(agreements, display, progress) as exchanges:

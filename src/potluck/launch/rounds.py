@@ -39,7 +39,7 @@ class Stopped(Exception):
     """Ctrl-C at a moment when nothing is half done."""
 
 
-class ShownProgress:
+class StoppableProgress:
     """NodeProgress that shows what the nodes do, and raises Stopped where Ctrl-C may end it."""
 
     def __init__(self, display: Display, interrupted: Callable[[], bool]) -> None:
@@ -84,7 +84,7 @@ class LocalRounds:
     authors: list[Author]
     """Participants that only write."""
     display: Display
-    progress: ShownProgress
+    progress: StoppableProgress
 
     def run(self, first: int, *, is_over: bool) -> RunResult:
         """Run the rounds from ``first`` to the last one, or to where ``stop_when`` ends them;
@@ -109,7 +109,7 @@ class LocalRounds:
                         done = round
                         break
                 whole = False  # until all have learned
-                reports = self._steps(turns, round)
+                reports = self._round(turns, round)
                 whole, done = True, round + 1
                 for node, report in zip(everybody, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
@@ -149,7 +149,7 @@ class LocalRounds:
         skipped = done - len(everybody[0].record.rows("metrics"))
         return RunResult(self.folder, done, stopped, accuracy, skipped)
 
-    def _steps(self, turns: Sequence[Sequence[Participant]], round: int) -> list[RoundReport]:
+    def _round(self, turns: Iterable[Sequence[Participant]], round: int) -> list[RoundReport]:
         reports = list[RoundReport]()
         for nodes in turns:
             reports += step(nodes, round)

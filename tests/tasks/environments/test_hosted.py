@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import pytest
@@ -266,15 +267,11 @@ def test_what_is_remembered_counts_as_no_fewer_bytes_than_it_takes(content):
 
 def test_a_failure_is_not_remembered(made, monkeypatch):
     task = made("Count")
-    problem, call = first(task), Process.call
-
-    def busy(process, *line):
-        raise EnvironmentFailed("more than 5 s")
-
-    monkeypatch.setattr(Process, "call", busy)
-    with pytest.raises(EnvironmentFailed, match="5 s"):
-        says(task, "a", problem=problem)
-    monkeypatch.setattr(Process, "call", call)
+    problem = first(task)
+    with monkeypatch.context() as patch:
+        patch.setattr(Process, "call", mock.Mock(side_effect=EnvironmentFailed("more than 5 s")))
+        with pytest.raises(EnvironmentFailed, match="5 s"):
+            says(task, "a", problem=problem)
     assert says(task, "a", problem=problem)
 
 
@@ -354,12 +351,9 @@ class Plays:
     def __init__(self):
         self.step = lambda text: ("", 1.0, True)
 
-    def reset(self):
-        return ""
+    reset = Counts.reset
 
 
-@pytest.mark.parametrize(
-    ("factory", "kind"), [(Plays, "game"), (lambda: Plays(), "game"), (Counts, "environment")]
-)
+@pytest.mark.parametrize(("factory", "kind"), [(lambda: Plays(), "game"), (Counts, "environment")])
 def test_the_kind_of_a_class_is_that_of_the_object_that_it_makes(here, factory, kind):
     assert Host(Spec(None, "any"), factory, has_network=True).answer("about")[0] == kind

@@ -80,11 +80,8 @@ def open_session(
 ) -> zenoh.Session:
     """Open a node's session: a peer if it listens, else a client of the routers it connects to.
     ``run`` is the prefix of all keys. Raise ExchangeError, of one line, for an endpoint that is
-    none, a port in use, a certificate that cannot be used, or if ``closing`` was set.
-
-    A peer's session opens at once and looks for the others ever after. A client's waits until its
-    first router answers, or ``closing`` is set; later it reconnects by itself.
-    """
+    none, a port in use, a certificate that cannot be used, or if ``closing`` was set: a client
+    waits for its first router until then."""
     mode = mode or ("peer" if endpoints.listen else "client")
     return _open(_config(endpoints, mode, run), endpoints, closing or threading.Event())
 
@@ -159,8 +156,7 @@ def _certificates(tls: Tls) -> dict[str, object]:
 
 def _access_control(names: Sequence[str], run: str) -> dict[str, object]:
     """Build Zenoh's access rules for ``run``, or ``*`` for all: a node, known by the name in its
-    certificate, may publish under that name only, a relay under any, an unlisted one under none.
-    The signature says which node wrote what a relay passes on."""
+    certificate, may publish under that name only, a relay under any, an unlisted one under none."""
     everything = [f"{run}/**"]
     own = {n: [*(f"{run}/{kind}/{n}" for kind in ALONE), f"{run}/q/{n}/**"] for n in names}
     speakers = own | dict.fromkeys(RELAYS, everything)

@@ -1,21 +1,10 @@
-"""Kills, freezes and rejoins at random of three nodes, at their own pace or in step; nothing may be
-learned twice, and nothing that was kept may be lost.
-
-    python tests/faults/soak_nodes.py FOLDER [--pace free] [--events 100] [--rounds 1000] [--seed 0]
-
-Prints what was done and seen, and ends with an AssertionError if something was wrong. Needs
-minutes.
+"""Swarms of small real nodes, and what must hold of their folders whatever was done to them:
+nothing is learned twice, nothing that was kept is lost.
 """
 
-import argparse
-import random
-import signal
-import time
 from collections import Counter
-from pathlib import Path
 
 import tiny
-from faults.swarm import Swarm
 from potluck.exchange import decode, decode_round
 from potluck.exchange.keys.keys import without_signature
 from potluck.files import unsealed
@@ -40,59 +29,6 @@ def recipe(folder, rounds, pace, *overrides, names=NAMES):
         "swarm.gather_s=1",
         *overrides,
     )
-
-
-AWAY_S, ROUNDS_BETWEEN = 5.0, 40
-"""Longest absence; and most rounds, of all nodes together, from one event to the next."""
-
-
-def disturb(swarm, events, generator, *, tell=lambda text: None):
-    """Kill a node and start it again, or freeze it for a while, this many times, and wait until all
-    are done; return what was done."""
-    done, due = Counter(), []
-    for number in range(events):
-        until = rounds_of_all(swarm) + generator.randint(1, ROUNDS_BETWEEN)
-        while rounds_of_all(swarm) < until or not (there := _running(swarm, due)):
-            _come_back(swarm, due)
-            if all(p.poll() == 0 for p in swarm.running.values()) and not due:
-                tell(f"all nodes were done after {number} events")
-                return done
-            time.sleep(0.05)
-        victim, kind = generator.choice(there), generator.choice(("kill", "kill", "freeze"))
-        away_s = generator.uniform(0, AWAY_S)
-        if kind == "kill":
-            swarm.signal(victim, signal.SIGKILL)
-        else:
-            swarm.signal(victim, signal.SIGSTOP)
-        due.append((time.monotonic() + away_s, victim, kind))
-        done[kind] += 1
-        tell(f"{number:3} {kind:6} {victim} after round {swarm.round(victim)}, for {away_s:.1f} s")
-    while due or any(process.poll() is None for process in swarm.running.values()):
-        _come_back(swarm, due)
-        time.sleep(0.05)
-    return done
-
-
-def rounds_of_all(swarm):
-    return sum(swarm.round(name) + 1 for name in swarm.config.node)
-
-
-def _running(swarm, due):
-    for name, process in swarm.running.items():
-        assert process.poll() in (None, 0), f"{name} broke:\n{swarm.log(name)}"
-    away = {victim for _, victim, _ in due}
-    return [n for n, p in swarm.running.items() if n not in away and p.poll() is None]
-
-
-def _come_back(swarm, due):
-    for one in [each for each in due if each[0] <= time.monotonic()]:
-        due.remove(one)
-        _, victim, kind = one
-        if kind == "kill":
-            # Of one that was killed before it had a folder there is nothing to resume.
-            swarm.start(victim, resume=(swarm.folder / victim).is_dir())
-        else:
-            swarm.signal(victim, signal.SIGCONT)
 
 
 def require_all_whole(swarm, rounds, pace):
@@ -158,35 +94,3 @@ def require_written_once(batches):
         completions = decode(without_signature(data)).completions
         what = author, tuple((c.problem_id, c.index, c.token_T.tobytes()) for c in completions)
         assert told.setdefault(what, round) == round, (author, round, told[what])
-
-
-def main():
-    ask = argparse.ArgumentParser()
-    ask.add_argument("folder", type=Path)
-    ask.add_argument("--pace", choices=("free", "together"), default="free")
-    ask.add_argument("--events", type=int, default=100)
-    ask.add_argument("--rounds", type=int, default=1000)
-    ask.add_argument("--seed", type=int, default=0)
-    asked = ask.parse_args()
-    begun = time.monotonic()
-    config = recipe(asked.folder / "models", asked.rounds, asked.pace)
-    with Swarm(config, asked.folder / "run") as swarm:
-        swarm.start()
-
-        def tell(text):
-            print(f"{time.monotonic() - begun:6.1f} s  {text}", flush=True)
-
-        generator = random.Random(asked.seed)
-        done = disturb(swarm, asked.events, generator, tell=tell)
-        codes = swarm.wait(patience_s=1800)
-        assert set(codes.values()) == {0}, swarm.logs()
-        taken = require_all_whole(swarm, asked.rounds, asked.pace)
-        lines = [line for name in NAMES for line in swarm.metrics(name)]
-    print(
-        f"{dict(done)} in {time.monotonic() - begun:.0f} s; {len(lines)} rounds of three nodes, at "
-        f"most {asked.rounds} each; batches of others learned from: {taken}"
-    )
-
-
-if __name__ == "__main__":
-    main()
