@@ -179,10 +179,8 @@ def test_an_episode_goes_as_text_if_each_turn_is_said_exactly():
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("llama", 'So: {"name": "f", "parameters": {}}'),
         ("mistral", 'So: [TOOL_CALLS] [{"name": "f", "arguments": {}}]'),
         ("qwen", '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call> So.'),
-        ("plain", "f(a=1) or (2)"),
         ("plain", "So: f(a=1)"),
     ],
 )

@@ -75,7 +75,6 @@ def test_an_adapter_comes_back_from_its_files_to_the_bit(tmp_path):
     "other, complaint",
     [
         ({"rank": 3}, "size mismatch"),
-        ({"targets": ["q_proj"]}, "'model.layers.0.self_attn.v_proj.lora_A.weight' does not fit"),
         ({"targets": ["q_proj", "v_proj", "o_proj"]}, "o_proj.lora_A.default.weight' does not"),
     ],
 )
@@ -105,7 +104,7 @@ def test_a_name_that_fits_nothing_is_refused_with_those_that_do_even_where_other
         adapted(targets=targets)
 
 
-@pytest.mark.parametrize("targets", [["lm_head"], ["embed_tokens"], ["q_proj", "lm_head"]])
+@pytest.mark.parametrize("targets", [["embed_tokens"], ["q_proj", "lm_head"]])
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")  # peft only warns
 def test_one_use_of_a_weight_that_has_two_is_not_adapted(targets):
     tied = tiny.policy(tie_word_embeddings=True).network

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -34,13 +35,23 @@ def tokens_of(line):
     return found
 
 
-def recorded(method="f-tis", *, trusts=lambda author: True, size_bytes=PLENTY, round=0, **options):
-    fields = {key: options.pop(key) for key in ("claims", "authors", "failing") if key in options}
-    objective = ObjectiveConfig(**METHODS[method].fields | options)
+@cache
+def scored_of(method, trusts, fields, options):
+    objective = ObjectiveConfig(**METHODS[method].fields | dict(options))
     policy = tiny.policy(sharpness=4)
-    learner, groups = learner_of(policy, objective), groups_of(policy, **fields)
+    groups = groups_of(policy, **dict(fields))
     batch = pack(groups, scale=objective.advantage_scale, trusts=trusts)
-    scored = learner.score(batch)
+    return groups, learner_of(policy, objective).score(batch), policy, objective
+
+
+def everybody(author):
+    return True
+
+
+def recorded(method="f-tis", *, trusts=everybody, size_bytes=PLENTY, round=0, **options):
+    fields = {key: options.pop(key) for key in ("claims", "authors", "failing") if key in options}
+    given = tuple(fields.items()), tuple(options.items())
+    groups, scored, policy, objective = scored_of(method, trusts, *given)
     lines = sample(round, groups, scored, policy, objective, me=OWN, size_bytes=size_bytes)
     return lines, groups, scored, policy
 
