@@ -136,8 +136,9 @@ def require_ours(
     if not apart <= tolerance:
         raise RolloutError(
             f"the log-probabilities of the server at {server} differ from this model's by "
-            f"{apart:.3g} nats a token, more than {tolerance:g}: it has other weights, or was not "
-            f"started with --logprobs-mode {owed_mode}; see docs/vllm.md"
+            f"{apart:.3g} nats a token, more than {tolerance:g}: it has other weights"
+            f"{_hint(policy)}, or was not started with --logprobs-mode {owed_mode}; see "
+            f"docs/vllm.md"
         )
     return gap_X
 
@@ -167,3 +168,9 @@ def _other_mode(
     # After truncation: a share of what is left of the distribution.
     kept = (sampler.truncated(policy.next_logp(prompt_P, c.token_T)) for c in rows)
     return owed_X - torch.cat([kept_TV.logsumexp(dim=1) for kept_TV in kept]).cpu().numpy()
+
+
+def _hint(policy: LanguageModel) -> str:
+    if policy.network.config.get_text_config().tie_word_embeddings:
+        return " (on a CPU vLLM 0.28 and newer keep the old head of a model that ties it)"
+    return ""
