@@ -111,8 +111,6 @@ def main():
             go_to(page, "Who learns what from whom")
             page.screenshot(path=out / "matrix.png")
             go_to(page, "Completions")
-            page.get_by_role("button", name="Next by surprise").click(timeout=5000)
-            page.wait_for_timeout(1500)
             page.screenshot(path=out / "completions.png")
             open_page(address, 390, 1400, color_scheme="dark").screenshot(path=out / "phone.png")
             swarm = json.loads((run / "_swarm" / "addresses.json").read_text())["large"]

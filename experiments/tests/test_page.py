@@ -13,7 +13,7 @@ from potluck.show.web.feed import NotHereError
 from potluck.show.web.page import live_page
 from potluck.show.web.place import Place
 from potluck_experiments.page import CellCurves, ExperimentView
-from show.web.conftest import address, browser, show, told  # noqa: F401
+from show.web.browser.conftest import address, browser, show, told  # noqa: F401
 from show.web.made_views import learned
 
 

@@ -56,11 +56,15 @@ PHASES = [
 ]  # fmt: skip
 
 
+LIKE_ANOTHER = ("small-groups", "small-fewer", "large-groups")
+"""Steps of the recipe of "large-fewer"."""
+
+
 def test_all_steps_run_are_skipped_when_done_and_go_on_when_begun(
     local, tmp_path, potluck_says, monkeypatch
 ):
     monkeypatch.chdir(gpu_day.ROOT)
-    out, calls, more = tmp_path / "day", [], ["--set", "rounds=1"]
+    out, calls, more, work = tmp_path / "day", [], ["--set", "rounds=1"], gpu_day.Day.work
 
     def call(day, step, words, limit_s):
         calls.append((step.name, words[2] if words[0] == "-m" else "measure", "--resume" in words))
@@ -69,34 +73,34 @@ def test_all_steps_run_are_skipped_when_done_and_go_on_when_begun(
             (out / step.name).mkdir()
             (out / step.name / "real-round.json").write_text(json.dumps({"phases": PHASES}))
             return
-        code, _, complaint = potluck_says(*words[2:], *(more if words[2] == "run" else ()))
+        is_begun = step.name == "grpo" and words[2] == "run"
+        code, _, complaint = potluck_says(*words[2:], *(more if is_begun else ()))
         assert code == 0, complaint
 
     monkeypatch.setattr(gpu_day.Day, "call", call)
+    monkeypatch.setattr(
+        gpu_day.Day, "work", lambda day, step: step.name in LIKE_ANOTHER or work(day, step)
+    )
     arguments = ["--rehearse", "--local", str(local), "--out", str(out)]
-    nodes = {step.name: 2 if step.name == "sizes" else 1 for step in gpu_day.STEPS}
-    every = []
-    for step in gpu_day.STEPS:
-        graded = nodes[step.name] if step.graded else 0
-        every += [(step.name, "run" if step.recipe else "measure")]
-        every += [(step.name, "evaluate")] * graded
-
     gpu_day.main(arguments)
-    assert [call[:2] for call in calls] == every
+    grpo = [("grpo", "run"), ("grpo", "evaluate")]
+    assert [call[:2] for call in calls] == [
+        *grpo, ("sizes", "run"), *[("sizes", "evaluate")] * 2, ("large-fewer", "run"),
+        ("large-fewer", "evaluate"), ("reverse-text", "run"), ("throughput", "measure"),
+    ]  # fmt: skip
     assert not any(resumed for *_, resumed in calls)
     assert " | 1 | strict .000 " in (out / "table.md").read_text()
 
     calls.clear()
     more.clear()  # one round was asked for and two are wanted: as a run that was stopped
     gpu_day.main(arguments)
-    assert [call[:2] for call in calls] == every[:-1]
-    assert all(resumed for _, what, resumed in calls if what == "run")
+    assert calls == [(*grpo[0], True), (*grpo[1], False)]
 
     calls.clear()
     gpu_day.main(arguments)
     assert calls == []
     table = [line.split(" | ") for line in (out / "table.md").read_text().splitlines()]
-    assert [cells[1] for cells in table[2:10]] == ["2"] * 8
+    assert [cells[1] for cells in table[2:10]] == ["2"] * 3 + ["0"] * 3 + ["2"] * 2
     assert re.fullmatch(r"strict \.\d+ \[.*\], lenient \.\d+ \[.*\], [0-4] cut off", table[2][2])
     assert table[2][3].startswith("strict .481")
     assert table[9][2] == "reward .000 to .000"
@@ -104,11 +108,7 @@ def test_all_steps_run_are_skipped_when_done_and_go_on_when_begun(
         "small write: 3,210 tokens/s, 5.1% of the arithmetic, 40.0% of the memory's bandwidth"
     )
     assert table[11][2] == "small learn: 1,000 tokens/s, 25.0% of the arithmetic"
-    assert [cells[0] for cells in table[12:]] == [
-        f"| sizes {node} - {node}-{half}"
-        for node in ("small", "large")
-        for half in ("groups", "fewer")
-    ]
+    assert [cells[0] for cells in table[12:]] == ["| sizes large - large-fewer"]
 
 
 def test_both_grades_come_out_of_the_number_that_they_were_put_into(tmp_path):

@@ -30,16 +30,15 @@ def test_the_notebook_is_that_of_its_script():
     assert len(pictures) >= 2, "python scripts/make_notebook.py keeps what was drawn"
 
 
-def test_the_notebook_runs_and_its_curve_rises(tmp_path):
-    (tmp_path / "notebook.ipynb").write_bytes(NOTEBOOK.read_bytes())
-    last = nbformat.v4.new_code_cell("print(*frame.groupby('round')['reward/own'].mean())")
-    asked = nbformat.read(tmp_path / "notebook.ipynb", as_version=4)
-    asked.cells.append(last)
+def test_the_notebook_runs(tmp_path):
+    """With a quarter of its rounds: that rewards rise is asked of the twins of TRL."""
+    asked = nbformat.read(NOTEBOOK, as_version=4)
+    for cell in asked.cells:
+        cell.source = cell.source.replace('"rounds": 12,', '"rounds": 3,')
+    asked.cells.append(nbformat.v4.new_code_cell("print(frame['round'].nunique())"))
     nbformat.write(asked, tmp_path / "notebook.ipynb")
     command = [sys.executable, "-m", "jupyter", "execute", "--inplace", "notebook.ipynb"]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY / "src"), "OMP_NUM_THREADS": "1"}
     subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=300)
     done = nbformat.read(tmp_path / "notebook.ipynb", as_version=4)
-    rewards = [float(word) for word in done.cells[-1].outputs[0].text.split()]
-    assert len(rewards) == 12
-    assert sum(rewards[-4:]) > sum(rewards[:4]) + 0.2
+    assert done.cells[-1].outputs[0].text.strip() == "3"

@@ -9,23 +9,32 @@ import pytest
 
 pytestmark = pytest.mark.page
 
-REPOSITORY = Path(__file__).parents[2]
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TWINS = """
+import sys, torch, trl_twin
+torch.set_num_threads(1)
+for partner in (False, True):
+    print("mean reward:", *trl_twin.main(sys.argv[1] + str(partner), partner=partner)[::29])
+"""
 
 
 def test_the_twin_learns_what_the_script_of_trl_learns(tmp_path):
-    scripts = {"trl_grpo.py": [], "trl_twin.py": [], "partner": ["--partner"]}
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY / "src"), "OMP_NUM_THREADS": "1"}
-    running = {}
-    for name, options in scripts.items():
-        script = REPOSITORY / "examples" / (name if name.endswith(".py") else "trl_twin.py")
-        command = [sys.executable, str(script), str(tmp_path / name), *options]
+    path = os.pathsep.join(map(str, (EXAMPLES, EXAMPLES.parent / "src")))
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    for name in ("trl", "twinFalse", "twinTrue"):
         (tmp_path / name).mkdir()
-        running[name] = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    words = [str(EXAMPLES / "trl_grpo.py"), "trl"], ["-c", TWINS, "twin"]
+    running = [
+        subprocess.Popen(
+            [sys.executable, *its], env=environment, stdout=subprocess.PIPE, text=True, cwd=tmp_path
         )
-    for name, process in running.items():
-        said, _ = process.communicate(timeout=300)
-        assert process.returncode == 0, name
-        first, *_, last = map(float, said.splitlines()[-1].removeprefix("mean reward:").split())
-        assert first == pytest.approx(-0.9, abs=0.1), name  # one model, before it has learned
-        assert last > -0.5, name
+        for its in words
+    ]
+    said = [process.communicate(timeout=300)[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0]
+    told = [line for text in said for line in text.splitlines() if line.startswith("mean reward:")]
+    assert len(told) == 3
+    for line in told:
+        first, *_, last = map(float, line.removeprefix("mean reward:").split())
+        assert first == pytest.approx(-0.9, abs=0.1)  # one model, before it has learned
+        assert last > -0.5

@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import pytest
 
@@ -90,18 +89,6 @@ def test_a_folder_that_is_not_there_or_has_no_recipe_is_no_run(tmp_path):
     }.items():
         with pytest.raises(RunReadError, match=why):
             read_run(path)
-
-
-def test_a_run_folder_that_is_spelled_nearly_so_is_named(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for run in ("runs/digits", "mine/first"):
-        Path(run).parent.mkdir()
-        make_run(Path(run), "small")
-    for wrong, meant in {"runs/digit": "runs/digits", "digits": "runs/digits"}.items():
-        with pytest.raises(RunReadError, match=f"folder {wrong}; did you mean {meant}\\?"):
-            read_run(Path(wrong))
-    with pytest.raises(RunReadError, match=r"did you mean mine/first\?"):
-        read_run(Path("mine/frist"))
 
 
 def test_the_settings_are_every_key_of_the_recipe_as_text(tmp_path):

@@ -137,7 +137,7 @@ def test_each_round_sends_as_many_rows(rows, batches, remote, monkeypatch):
 
 
 def test_a_weight_that_reads_entropies_sends_no_nan(batches, server, remote):
-    theirs = replace(remote(ObjectiveConfig(**LWS)), own_weight=WEIGHTS["typicality"])
+    theirs = replace(remote(ObjectiveConfig(**LWS)), custom_weight=WEIGHTS["typicality"])
     with pytest.raises(NonFiniteError, match="read entropies"):
         theirs.learn(batches[0], silent)
     assert server.calls.count("forward_backward") == 1, "that of the probe"

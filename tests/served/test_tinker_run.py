@@ -400,7 +400,7 @@ def test_an_export_brings_the_adapter_and_completes_it(
     monkeypatch.delenv("TINKER_API_KEY")
     chosen = ["--dtype", "bfloat16", str(place), str(tmp_path / "half")]
     assert "merge it into its base" in CliRunner().invoke(app, ["export", *chosen]).output
-    export(str(place.parents[1]), tmp_path / "out", name="me/adapter")
+    export(str(place.parents[1]), tmp_path / "out")
     told = json.loads((tmp_path / "out/adapter_config.json").read_text())
     assert told["target_modules"] == ["q_proj", "up_proj"]
     assert told["base_model_name_or_path"] == MODEL
@@ -411,8 +411,8 @@ def test_an_export_brings_the_adapter_and_completes_it(
         found = load_file(tmp_path / folder / "adapter_model.safetensors")
         assert {each.dtype for each in found.values()} == {dtype}
     card = (tmp_path / "out/README.md").read_text()
-    assert 'PeftModel.from_pretrained(base, "me/adapter")' in card
-    assert "potluck export me/adapter merged/folder" in card
+    assert 'PeftModel.from_pretrained(base, "this/folder")' in card
+    assert "potluck export this/folder merged/folder" in card
     assert load_tokenizer(str(tmp_path / "out")).get_vocab() == tiny.tokenizer().get_vocab()
     assert where["weights"] == "tinker://run-1/sampler_weights/round-000002"
     assert where["weights"] in server.calls
@@ -452,7 +452,7 @@ def test_what_is_no_adapter_of_a_server_is_not_exported(
     server.faults["tinker://run-7/a/b/c"] = LookupError("404")
     assert "no adapter comes from tinker://" in refused()
     assert server.calls[-1] == "archive of run-7, c"
-    monkeypatch.setattr("safetensors.torch.save_file", full)
+    monkeypatch.setattr("potluck.node.storage.export.save_file", full)
     archive.write_bytes(whole)
     assert re.search("cannot write .*No space left.* make room", refused())
 

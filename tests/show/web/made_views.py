@@ -23,7 +23,6 @@ from potluck.show.web.views import (
     RunEntry,
     RunView,
     StartView,
-    TextPlace,
     TextsView,
     TextView,
 )
@@ -209,7 +208,6 @@ def made_text(round: int, index: int, author: str, text: str = "") -> TextView:
         end="length" if index == 4 else "stop",
         question="534+943=",
         answer="1477",
-        surprise=max(abs(ratio) for ratio in ratios),
         recorded=recorded,
     )
 
@@ -219,12 +217,7 @@ def made_texts(node: str, round: int = 59, extra: str = "") -> TextsView:
     texts = [made_text(round, at, author) for author in ("large", "small") for at in range(5)]
     if extra:
         texts.append(made_text(round, 9, "small", extra))
-    fields = TextPlace.__struct_fields__
-    places = [
-        TextPlace(**{name: getattr(text, name) for name in fields})
-        for text in sorted(texts, key=lambda text: -(text.surprise or 0))
-    ]
-    return TextsView(node=node, rounds=list(range(50, 60)), texts=texts, surprising=places)
+    return TextsView(node=node, rounds=list(range(50, 60)), texts=texts)
 
 
 MAZE = ["#########", "#@..#...#", "#.#.#.#.#", "#.#...#G#", "#########"]

@@ -34,9 +34,8 @@ def test_the_newest_round_or_the_one_that_is_asked_for(node):
 def test_what_was_recorded_is_joined(node):
     found = NodeTexts(node).of_round(1)
     first, second = found.texts[:2]
-    assert (first.question, first.surprise, first.recorded.why) == ("1+2=", 2.5, "P is 0.5")
-    assert (second.question, second.surprise, second.recorded) == ("", None, None)
-    assert [(place.round, place.surprise) for place in found.surprising] == [(1, 2.5), (3, 0.5)]
+    assert (first.question, first.recorded.why) == ("1+2=", "P is 0.5")
+    assert (second.question, second.recorded) == ("", None)
 
 
 def test_each_completion_has_its_question_and_its_right_answer(node):
@@ -58,7 +57,7 @@ def test_new_rounds_are_found_and_those_of_a_resumed_run_again(node):
     beside.replace(node / "completions.jsonl")
     (node / "recorded.jsonl").unlink()
     newest = texts.of_round(None)
-    assert (newest.rounds, newest.surprising) == ([0, 1], [])
+    assert newest.rounds == [0, 1]
     assert [text.text for text in newest.texts] == ["again"]
 
 
@@ -87,19 +86,12 @@ def test_what_a_stranger_wrote_is_cut_and_one_answer_stays_small(node):
     (text,) = found.texts
     assert {len(each) for each in (text.text, text.question, text.answer)} == {texts_module.TEXT}
     assert [len(words) for _, words in text.turns] == [15_000, 5_000]
-    assert (len(found.surprising), found.is_cut) == (2, False)
+    assert not found.is_cut
     rows = (completion(8, index=at, problem="p") for at in range(200))
     append(node / "completions.jsonl", *rows)
     found = NodeTexts(node).of_round(8)
     assert len(msgspec.json.encode(found)) < 5_100_000
     assert (len(found.texts) > 100, found.is_cut) == (True, True)
-
-
-def test_the_most_surprising_places_stay(node, monkeypatch):
-    monkeypatch.setattr(texts_module, "MOST_PLACES", 5)
-    append(node / "recorded.jsonl", *(recorded(at, at / 10) for at in range(100)))
-    places = NodeTexts(node).of_round(0).surprising
-    assert [place.surprise for place in places] == [9.9, 9.8, 9.7, 9.6, 9.5]
 
 
 def test_text_stays_what_it_is(node):

@@ -4,6 +4,7 @@ What does not fit is left out, the least needed first, and that is said.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -17,8 +18,6 @@ from potluck.show.web.views import Columns, Kept, KeptRun, KeptTable, TextsView
 MOST_BYTES = 20_000_000
 POINTS = 200
 """Rounds of a pair or a node that stay where all are too many."""
-SURPRISING_ROUNDS = 5
-"""Rounds that are kept of a node beside the newest: those of the most surprising completions."""
 
 
 def keep(
@@ -37,7 +36,7 @@ def keep(
         labels=dict(labels or {}),
         runs={run: _keep_run(folder) for run, folder in runs.items()},
     )
-    left_out = ["completions of other rounds than the newest and the most surprising"]
+    left_out = ["completions of other rounds than the newest"]
     steps: dict[str, Callable[[KeptRun], KeptRun]] = {
         f"rounds of all pairs and curves beyond {POINTS}": _thin,
         "all completions": lambda run: replace(run, texts=[]),
@@ -59,19 +58,12 @@ def _keep_run(folder: Path) -> KeptRun:
     view = feed.view()
     here = [node.name for node in view.nodes or [] if node.known == "here"]
     pairs = [pair for node in here for pair in read_pairs(folder / node).values()]
-    return KeptRun(view=view, pairs=pairs, texts=[t for node in here for t in _texts(feed, node)])
-
-
-def _texts(feed: WatchedRun, node: str) -> list[TextsView]:
-    """Return a node's newest round, and those of its most surprising completions."""
-    try:
-        newest = feed.texts(node)
-    except NotHereError:  # a node that has not begun
-        return []
-    rounds = dict.fromkeys(place.round for place in newest.surprising)
-    shown = {text.round for text in newest.texts}
-    others = [round for round in rounds if round not in shown][:SURPRISING_ROUNDS]
-    return [newest, *(feed.texts(node, round) for round in others)] if newest.texts else []
+    texts = list[TextsView]()
+    for node in here:
+        with suppress(NotHereError):  # it has not begun
+            newest = feed.texts(node)
+            texts.append(replace(newest, rounds=newest.rounds[-1:]))
+    return KeptRun(view=view, pairs=pairs, texts=texts)
 
 
 def _thinned(columns: Columns) -> Columns:

@@ -4,7 +4,6 @@ Text stays in the files: a page that shows a round reads that round. ``recorded.
 of the completions with their tokens.
 """
 
-import heapq
 import threading
 from bisect import bisect_right
 from contextlib import suppress
@@ -17,18 +16,22 @@ import msgspec
 from potluck.reports.runs import COMPLETIONS, PROBLEMS, RECORDED, GradedProblem, WrittenCompletion
 from potluck.reports.tail import DAMAGED, Change, Tail, newest, open_regular
 from potluck.reports.tokens import Recorded
-from potluck.show.web.views import TextPlace, TextsView, TextView
+from potluck.show.web.views import TextsView, TextView
 
 MOST_ROUNDS = 1000
-MOST_TEXTS, MOST_PLACES = 256, 200
-"""Completions of one answer; places of surprising ones."""
+MOST_TEXTS = 256
+"""Completions of one answer."""
 PROBLEM_BYTES, ROUND_BYTES = 64 << 20, 4 << 20
 """Most of the problems that is read, from the file's end; most of a round."""
-TEXT, NAME, ANSWER_BYTES = 20_000, 200, 5_000_000
-"""Longest text, question, answer and episode; names of a surprising place; most of one answer."""
+TEXT, ANSWER_BYTES = 20_000, 5_000_000
+"""Longest text, question, answer and episode; most of one answer."""
 
 _Key = tuple[int, str, str, int]
 _Kind = TypeVar("_Kind", bound=WrittenCompletion | Recorded)
+
+
+class _Line(msgspec.Struct):
+    round: int
 
 
 class _Index(Generic[_Kind]):
@@ -36,25 +39,18 @@ class _Index(Generic[_Kind]):
 
     def __init__(self, path: Path, kind: type[_Kind]) -> None:
         self.path, self._kind = path, kind
-        self._tail = Tail(path, TextPlace)
+        self._tail = Tail(path, _Line)
         self.stretches: dict[int, list[tuple[int, int]]] = {}
         """Offsets (start, end) of each round's lines."""
-        self.surprising: list[tuple[float, _Key]] = []
-        """A heap of the largest."""
 
     def look(self) -> None:
         if self._tail.look() is Change.ANEW:
             self.stretches.clear()
-            self.surprising.clear()
         for (start, end), line in self._tail.read_placed():
             found = self.stretches.setdefault(line.round, [])
             if found and found[-1][1] == start:
                 start, _ = found.pop()
             found.append((start, end))
-            if line.surprise is not None and len(line.problem + line.author) <= NAME:
-                item = (line.surprise, _key(line))
-                push = heapq.heappushpop if len(self.surprising) >= MOST_PLACES else heapq.heappush
-                push(self.surprising, item)
 
     def size(self, round: int) -> int:
         return sum(end - start for start, end in self.stretches.get(round, ()))
@@ -88,16 +84,13 @@ class NodeTexts:
     def of_round(self, round: int | None) -> TextsView:
         """Return the completions of a round, of the newest one if it is None."""
         with self._lock:
-            self._look()
+            self._written.look()
+            self._recorded.look()
             rounds = sorted(self._written.stretches)
             at = round if round is not None else rounds[-1] if rounds else 0
             texts = self._texts(at, MOST_TEXTS + 1)
             is_cut = len(texts) > MOST_TEXTS or self._written.size(at) > ROUND_BYTES
             return self._view(texts[:MOST_TEXTS], is_cut=is_cut)
-
-    def _look(self) -> None:
-        self._written.look()
-        self._recorded.look()
 
     def _view(self, texts: list[TextView], *, is_cut: bool) -> TextsView:
         wanted = {text.problem for text in texts}
@@ -115,10 +108,6 @@ class NodeTexts:
             node=self.node,
             rounds=sorted(self._written.stretches)[-MOST_ROUNDS:],
             texts=whole[:fit],
-            surprising=[
-                TextPlace(round=key[0], problem=key[1], author=key[2], index=key[3], surprise=most)
-                for most, key in sorted(self._recorded.surprising, reverse=True)
-            ],
             is_cut=is_cut or fit < len(whole),
         )
 
@@ -128,7 +117,7 @@ class NodeTexts:
         return [_text(line, recorded.get(key)) for key, line in found.items()][:most]
 
 
-def _key(line: TextPlace | WrittenCompletion | Recorded) -> _Key:
+def _key(line: WrittenCompletion | Recorded) -> _Key:
     return line.round, line.problem, line.author, line.index
 
 
@@ -145,6 +134,5 @@ def _text(line: WrittenCompletion, recorded: Recorded | None) -> TextView:
         end=line.end,
         question=recorded.question[:TEXT] if recorded else "",
         turns=[(said.role, said.words[: TEXT - at]) for said, at in turns if at < TEXT],
-        surprise=recorded.surprise if recorded else None,
         recorded=recorded,
     )

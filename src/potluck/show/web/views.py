@@ -114,19 +114,13 @@ class PairView(Struct, frozen=True, kw_only=True):
     columns: Columns
 
 
-class TextPlace(Struct, frozen=True, kw_only=True):
-    """Place of a completion; of a recorded one, to go to the next by surprise."""
-
-    round: int
-    problem: str = ""
-    author: str = ""
-    index: int = 0
-    surprise: float | None = None
-
-
-class TextView(TextPlace, frozen=True, kw_only=True):
+class TextView(Struct, frozen=True, kw_only=True):
     """One completion as one learner saw it."""
 
+    round: int
+    problem: str
+    author: str
+    index: int
     reward: float
     text: str
     end: str = ""
@@ -141,14 +135,12 @@ class TextView(TextPlace, frozen=True, kw_only=True):
 
 
 class TextsView(Struct, frozen=True, kw_only=True):
-    """Completions: of a round, or those in which something was found."""
+    """Completions of a round."""
 
     node: str
     rounds: list[int] = []
     """Rounds that have completions, newest last; 1,000 at most."""
     texts: list[TextView] = []
-    surprising: list[TextPlace] = []
-    """Recorded completions by falling surprise; 200 at most."""
     is_cut: bool = False
 
 
@@ -200,7 +192,7 @@ class KeptRun(Struct, frozen=True, kw_only=True):
     view: RunView
     pairs: list[PairView] = []
     texts: list[TextsView] = []
-    """The newest round of each node, and those of the most surprising completions."""
+    """Completions of the newest round of each node."""
 
 
 class Kept(Struct, frozen=True, kw_only=True):

@@ -42,7 +42,6 @@ function stateOf({ state, begins_s }) {
 
 // A node has one look on the whole page: colour and dashes repeat together after 45 nodes only.
 
-const PHASES_OF_TIME = ["write", "learn", "wait", "exchange"];
 const DASHES = ["", "7 3", "2 3", "10 3 2 3", "15 4"];
 
 function look(index) {
@@ -98,13 +97,12 @@ function timeOf(view, { name, round, state }) {
   return phases.length && times.length ? `took ${lasting(sum(times))}${rest}` : "";
 }
 
-/** Share of a node's time in each phase that it told, over all its rounds; null where it told none. */
-function timeShares(view, node) {
-  const columns = view.curves?.[node]?.columns ?? {};
-  const known = PHASES_OF_TIME.filter((phase) => columns[`seconds/${phase}`]);
-  const sums = known.map((phase) => [phase, sum(columns[`seconds/${phase}`])]);
-  const all = sum(sums.map(([, seconds]) => seconds));
-  return all > 0 ? Object.fromEntries(sums.map(([phase, s]) => [phase, s / all])) : null;
+/** Share of a node's time in which it waited for others; undefined where it told none. */
+function waitedShare(view, name) {
+  const columns = view.curves?.[name]?.columns ?? {};
+  const phases = Object.keys(columns).filter((field) => field.startsWith("seconds/"));
+  const wait = columns["seconds/wait"];
+  return wait && sum(wait) / sum(phases.flatMap((field) => columns[field]));
 }
 
 /** Names of the curves that some node has, in the order of their declaration. */

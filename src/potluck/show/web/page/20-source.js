@@ -87,19 +87,6 @@ const liveSource = {
 
 /** The same of a kept file: everything is in it. */
 function keptSource(kept) {
-  const texts = (run, node) => (kept.runs[run].texts ?? []).filter((view) => view.node === node);
-  const all = (run, node) => texts(run, node).flatMap((view) => view.texts ?? []);
-  const rounds = (found) =>
-    [...new Set(found.map((text) => text.round))].sort((one, other) => one - other);
-  const answer = (run, node, found) => ({
-    node,
-    rounds: rounds(all(run, node)),
-    texts: found,
-    surprising: (texts(run, node)[0]?.surprising ?? []).filter((place) =>
-      all(run, node).some((text) => isAt(text, place)),
-    ),
-    is_cut: false,
-  });
   return {
     isKept: true,
     run: async (run) => kept.runs[run].view,
@@ -110,25 +97,14 @@ function keptSource(kept) {
       if (!found) throw new Error("this file does not hold the rounds of this pair");
       return found;
     },
-    texts: async (run, node, round) => {
-      const newest = rounds(all(run, node)).at(-1);
-      return answer(run, node, all(run, node).filter((text) => text.round === (round ?? newest)));
-    },
+    texts: async (run, node) =>
+      (kept.runs[run].texts ?? []).find((view) => view.node === node) ?? { node },
     watch: (run, onView, onLink) => {
       onLink("kept");
       onView(kept.runs[run].view, null);
       return () => {};
     },
   };
-}
-
-function isAt(text, place) {
-  return (
-    text.round === place.round &&
-    text.problem === place.problem &&
-    text.author === place.author &&
-    text.index === place.index
-  );
 }
 
 const keptData = document.getElementById("kept");

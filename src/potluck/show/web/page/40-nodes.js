@@ -9,7 +9,7 @@ const COLUMNS = [
   ["Reward, last 5", "reward"],
   ["Greedy accuracy", "accuracy"],
   ["Heard", "heard"],
-  ["Time", "time"],
+  ["Waited", "waited"],
   ["Writing", "rate"],
   ["Sent · fetched", "traffic", "refused"],
   ["Release", "version"],
@@ -32,25 +32,6 @@ const PHASES = {
   learn: "learning",
   evaluate: "being evaluated",
 };
-
-/** A bar of where a node's time went, and the share of waiting in words. */
-function timeBar() {
-  const words = el("span");
-  const bar = el("span.times", { role: "img" });
-  const parts = new Map();
-  for (const phase of PHASES_OF_TIME) parts.set(phase, el("span", { "data-phase": phase }));
-  bar.append(...parts.values());
-  const set = (shares) => {
-    bar.hidden = !shares;
-    const known = Object.entries(shares ?? {});
-    const spelled = known.map(([phase, share]) => `${phase} ${show(share, "share")}`).join(", ");
-    bar.setAttribute("aria-label", spelled);
-    bar.title = spelled;
-    for (const [phase, part] of parts) part.style.flexGrow = shares?.[phase] ?? 0;
-    write(words, shares?.wait === undefined ? UNKNOWN : `${show(shares.wait, "share")} waiting`);
-  };
-  return { node: el("span", words, bar), set };
-}
 
 function nodesSection() {
   const rows = new Map();
@@ -75,16 +56,12 @@ function nodesSection() {
   const empty = placeholder(
     "No node has told anything yet. Start one with potluck run or potluck join; its line appears here by itself.",
   );
-  const phases = PHASES_OF_TIME.map((phase) =>
-    el("span", el("span.swatch", { "data-phase": phase }), phase),
-  );
   const unfold = () => all.setAttribute("aria-pressed", table.classList.toggle("all"));
   const all = button("Speed, bytes, release", unfold, { class: "quiet", "aria-pressed": "false" });
-  const legend = el("p.hint.timelegend", { hidden: true }, "Time: ", ...phases);
   const words = "Reward: mean of sampled answers. Greedy: the most likely answer, on problems held out.";
   const meaning = el("p.hint", words);
   const backs = el("div");
-  const section = el("div", scrolled("Who is here", table), meaning, legend, all, backs, empty);
+  const section = el("div", scrolled("Who is here", table), meaning, all, backs, empty);
   let view = null;
   let heardAt = 0;
   const told = new Map();
@@ -95,7 +72,6 @@ function nodesSection() {
     const parts = {
       rounds: progress(`Rounds of ${node.name}`),
       work: progress(`Work of ${node.name} in this phase`),
-      time: timeBar(),
     };
     const part = (name) => (parts[name] ??= el(TAGS[name] ?? "span")).node ?? parts[name];
     parts.line = el(
@@ -130,6 +106,7 @@ function nodesSection() {
       left: timeOf(view, node),
       reward: show(reward, "share"),
       accuracy: show(accuracy, "share"),
+      waited: show(waitedShare(view, node.name), "share"),
       rate: show(node.tokens_per_s, "rate"),
       traffic: `${show(node.sent_bytes, "bytes")} · ${show(node.received_bytes, "bytes")}`,
       refused: refused.map(([why, count]) => `${plain(count)} refused: ${why}`).join("; "),
@@ -157,7 +134,6 @@ function nodesSection() {
     empty.hidden = nodes.length > 0;
     table.hidden = meaning.hidden = all.hidden = nodes.length === 0;
     const order = namesOf(view);
-    legend.hidden = !nodes.some((node) => timeShares(view, node.name));
     write(table.querySelector("thead th:nth-child(5)"), greedyName(view));
     for (const node of nodes) {
       if (!rows.has(node.name)) rows.set(node.name, rowOf(node, order.indexOf(node.name)));
@@ -171,7 +147,6 @@ function nodesSection() {
       parts.rounds.set(node.round / view.rounds);
       parts.work.node.hidden = !(isWorking && node.total);
       parts.work.set(node.done / node.total);
-      parts.time.set(timeShares(view, node.name));
       tell(node);
     }
     for (const name of rows.keys())

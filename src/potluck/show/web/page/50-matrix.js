@@ -1,35 +1,13 @@
 // Who learns what from whom: authors in rows, learners in columns.
 
-const HEAT = {
-  light: {
-    up: ["#f1f6fa", "#b9dbef", "#5aa7d6", "#1a6da5", "#0a3f66"],
-    down: ["#f1f6fa", "#f6d3ae", "#e69a4b", "#c65a00", "#7d3600"],
-  },
-  dark: {
-    up: ["#1a2027", "#1c3c54", "#22638f", "#4fa3d6", "#b4dff7"],
-    down: ["#1a2027", "#4a3013", "#8a5210", "#d98326", "#ffcf94"],
-  },
-};
 const MOST_NUMBERS = 20;
-const OLD = 10;
 /** Rounds after which a cell is grey. */
-const darkness = matchMedia("(prefers-color-scheme: dark)");
+const OLD = 10;
 
-function rgb(hex) {
-  return [1, 3, 5].map((place) => parseInt(hex.slice(place, place + 2), 16));
-}
-
-/** Colour of a share of the scale, -1..1, and the text colour that can be read on it. */
+/** Colour of a share of the scale, -1..1, on which text can be read. */
 function heat(share) {
-  const stops = HEAT[darkness.matches ? "dark" : "light"][share < 0 ? "down" : "up"];
-  const place = Math.min(1, Math.abs(share)) * (stops.length - 1);
-  const [low, high] = [rgb(stops[Math.floor(place)]), rgb(stops[Math.ceil(place)])];
-  const mixed = low.map((part, channel) => Math.round(part + (high[channel] - part) * (place % 1)));
-  const [red, green, blue] = mixed.map((part) =>
-    part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4,
-  );
-  const light = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
-  return { colour: `rgb(${mixed.join(" ")})`, ink: light > 0.179 ? "#000" : "#fff" };
+  const depth = 0.05 + 0.5 * Math.min(1, Math.abs(share));
+  return `rgb(var(--${share < 0 ? "orange" : "blue"}) / ${depth.toFixed(3)})`;
 }
 
 /** Numbers that tell who helps whom, of which the first that differs between pairs is shown first:
@@ -90,7 +68,6 @@ function matrixSection(openPair) {
   );
   const node = el("div", empty, picture);
   const redraw = drawnWhenSeen(node, draw);
-  darkness.addEventListener("change", () => redraw());
 
   const value = (author, learner) => view.matrix?.[learner]?.[author]?.[field] ?? null;
 
@@ -166,7 +143,6 @@ function matrixSection(openPair) {
       names.forEach((learner, across) => {
         const cell = cells.get(`${down} ${across}`);
         const one = value(author, learner);
-        const { colour, ink } = heat((one ?? 0) / largest);
         const text = one === null ? "" : show(one, kind === "nats" ? "number" : kind);
         const age = late.some(({ name }) => name === learner)
           ? Infinity
@@ -174,8 +150,7 @@ function matrixSection(openPair) {
         const when = age > OLD ? `, more than ${OLD} rounds ago` : "";
         cell.classList.toggle("old", age > OLD);
         cell.classList.toggle("none", one === null);
-        cell.style.background = one === null ? "" : colour;
-        cell.style.color = one === null ? "" : ink;
+        cell.style.background = one === null ? "" : heat(one / largest);
         write(cell, names.length > MOST_NUMBERS ? "" : text);
         const known = (one === null ? "not known" : show(one, kind)) + when;
         cell.setAttribute("aria-label", `${learner} learns from ${author}: ${label} ${known}`);
@@ -185,7 +160,7 @@ function matrixSection(openPair) {
     const shares = Array.from({ length: 9 }, (_, at) => least + ((1 - least) * at) / 8);
     const blocks = shares.map((share) => {
       const block = el("span.block");
-      block.style.background = heat(share).colour;
+      block.style.background = heat(share);
       return block;
     });
     scale.replaceChildren(

@@ -1,4 +1,4 @@
-// Completions as one learner saw them: what was written, what was taken, and what surprised.
+// Completions as one learner saw them: what was written, and what was taken.
 
 const AT_ONCE = 20;
 const NOTHING = "No completion is here: those of a round come with its end.";
@@ -93,7 +93,6 @@ function textLine(text) {
   const end = text.end && text.end !== "stop" ? pill("", ENDS[text.end] ?? text.end) : null;
   return el(
     "li.text",
-    { tabindex: -1 },
     text.turns?.length
       ? episode(text, tokens, token)
       : el("pre", ...(tokens.length ? tokens.map(token) : [text.text])),
@@ -106,7 +105,6 @@ function textLine(text) {
       pill(taken === "dropped" ? "dropped" : "", taken),
       why ? el("span.why", why) : null,
       end,
-      text.surprise ? pill("", `surprise ${plain(text.surprise, 2)} nats`) : null,
       tokens.length ? folded("Tokens", asTable).node : null,
     ),
   );
@@ -161,24 +159,14 @@ function textsSection(run) {
   let nodeName = null;
   let round = null;
   let shown = AT_ONCE;
-  let rank = -1;
   let newest = -1;
   let asked = 0;
-  const nodes = select("Learner", [], "", (value) =>
-    load({ nodeName: value, rank: -1, round: null }),
-  );
+  const nodes = select("Learner", [], "", (value) => {
+    newest = -1;
+    load(value, null);
+  });
   const rounds = select("Round", [], "", (value) =>
-    load({ round: value === "" ? null : Number(value), rank: -1 }),
-  );
-  const after = button("Next by surprise", () => go(1));
-  const before = button("Previous", () => go(-1));
-  const rankText = el("span.hint");
-  const surprises = el(
-    "div.surprises",
-    { role: "group", "aria-label": "By surprise", hidden: true },
-    after,
-    before,
-    rankText,
+    load(nodeName, value === "" ? null : Number(value)),
   );
   const note = el("p.what", { role: "status" });
   const legend = el("div");
@@ -189,7 +177,7 @@ function textsSection(run) {
   };
   const more = button("Show more", showMore, { hidden: true });
   const controls = el("div.controls", { hidden: true }, nodes.node, rounds.node);
-  const node = el("div", controls, surprises, note, legend, list, more);
+  const node = el("div", controls, note, legend, list, more);
   // A new round replaces the shown one when that is seen, and where nobody is reading it.
   const renew = drawnWhenSeen(node, () => {
     const done = (view.curves?.[nodeName]?.columns.round ?? []).at(-1) ?? -1;
@@ -197,22 +185,19 @@ function textsSection(run) {
     const isRead = node.contains(document.activeElement) || node.matches(":hover");
     if (answer?.texts?.length && (isRead || shown > AT_ONCE)) return;
     newest = done;
-    load({});
+    load(nodeName, round);
   });
 
-  async function load(change, place = null) {
-    ({ nodeName, round, rank } = { nodeName, round, rank, ...change });
+  async function load(learner, at) {
+    [nodeName, round, shown] = [learner, at, AT_ONCE];
     if (nodeName === null) return;
-    if (change.nodeName) newest = -1;
-    shown = AT_ONCE;
     const now = (asked += 1);
     list.setAttribute("aria-busy", "true");
     try {
       const next = await source.texts(run, nodeName, round);
       if (now !== asked) return;
       answer = next;
-      write(note, "");
-      draw(place);
+      draw();
     } catch (error) {
       if (now === asked) write(note, error.message);
     } finally {
@@ -220,9 +205,8 @@ function textsSection(run) {
     }
   }
 
-  function draw(place = null) {
-    const groups = byProblem(answer.texts ?? []);
-    const texts = groups.flat();
+  function draw() {
+    const texts = byProblem(answer.texts ?? []).flat();
     const known = answer.rounds ?? [];
     nodes.control.value = nodeName;
     controls.hidden = known.length === 0;
@@ -233,9 +217,6 @@ function textsSection(run) {
       ],
       round === null || round === known.at(-1) ? "" : String(round),
     );
-    if (place)
-      while (shown < texts.length && !texts.slice(0, shown).some((text) => isAt(text, place)))
-        shown += AT_ONCE;
     list.replaceChildren(...byProblem(texts.slice(0, shown)).map(problemCard));
     more.hidden = texts.length <= shown;
     newest = Math.max(newest, known.at(-1) ?? -1);
@@ -246,31 +227,10 @@ function textsSection(run) {
         ? "Completions go from node to node: this page, which only listens, gets none."
         : NOTHING;
     write(note, texts.length ? found : none);
-    const places = answer.surprising ?? [];
-    surprises.hidden = places.length === 0;
     const measures = Object.keys(MEASURES_OF_TOKENS).filter((name) =>
       texts.some((text) => text.recorded?.lengths && (text.recorded.measure ?? "log-ratio") === name),
     );
     legend.replaceChildren(...measures.map(tokenLegend));
-    [after.disabled, before.disabled] = [rank >= places.length - 1, rank <= 0];
-    write(
-      rankText,
-      rank < 0
-        ? "the most surprising token comes first"
-        : `${rank + 1} of ${places.length}: ${plain(places[rank].surprise, 2)} nats`,
-    );
-    if (!place) return;
-    const card = list.querySelectorAll(".text")[texts.findIndex((text) => isAt(text, place))];
-    if (!card) return write(note, "This completion is no longer in the files.");
-    card.classList.add("found");
-    card.scrollIntoView({ block: "center" });
-    card.focus({ preventScroll: true });
-  }
-
-  function go(by) {
-    const next = rank < 0 ? 0 : rank + by;
-    const place = answer?.surprising?.[next];
-    if (place) load({ rank: next, round: place.round }, place);
   }
 
   function update(next) {

@@ -51,13 +51,11 @@ def test_without_a_control_it_says_how_to_make_one(told, address, show, tmp_path
     assert page.locator("code").count() == 0
 
 
-@pytest.mark.parametrize(
-    "nodes, said",
-    [(1, "There is one node: it learns from nobody else."), (2, "This page only listens")],
-)
-def test_where_nothing_can_be_told_it_says_why(told, address, show, nodes, said):
-    told.whole = made_run(("large", "small")[:nodes])
+def test_where_nothing_can_be_told_it_says_why(told, address, show):
     page = show(f"{address}#/run/")
+    page.locator("#answer").get_by_text("This page only listens").wait_for()
+    told.change(nodes=told.whole.nodes[:1])
+    said = "There is one node: it learns from nobody else."
     page.locator("#answer").get_by_text(said).wait_for()
 
 
@@ -78,7 +76,8 @@ def test_the_first_seconds_say_who_is_waited_for(told, address, show):
 
 
 def test_the_first_screen_has_reward_accuracy_and_the_time_left(told, address, show):
-    columns = {"round": [float(at) for at in range(20)], "seconds/write": [6.0] * 20}
+    columns = {"round": [float(at) for at in range(20)], "seconds/write": [4.8] * 20}
+    columns["seconds/wait"] = [1.2] * 20
     columns["own_reward_mean"] = [0.0] * 15 + [0.5, 0.5, 0.7, 0.8, 1.0]
     changed(told, nodes=states(told.whole, large={"round": 20}))
     told.whole.curves["large"] = CurvesView(first=0, columns=columns)
@@ -87,6 +86,7 @@ def test_the_first_screen_has_reward_accuracy_and_the_time_left(told, address, s
     row = page.locator('tr[data-node="large"]')
     row.get_by_text("took 2 min, about 4 min left").wait_for()
     row.get_by_text("70%").wait_for()
+    assert row.locator("td[data-label=Waited]").inner_text() == "20%"
     heads = page.locator(".nodes thead th")
     assert heads.nth(4).inner_text() == "Greedy mean reward"  # mean rewards are no accuracies
     release = heads.last
@@ -104,6 +104,7 @@ def test_where_nobody_tells_seconds_no_time_is_told(told, address, show):
     cell = page.locator('tr[data-node="large"] td[data-label="Round"]')
     cell.get_by_text("60 of 60").wait_for()
     assert cell.inner_text() == "60 of 60"
+    assert page.locator('tr[data-node="large"] td[data-label=Waited]').inner_text() == "\u2013"
     assert page.get_by_role("button", name="Speed, bytes, release").is_visible()
 
 
@@ -140,15 +141,13 @@ def test_smoothing_lags_behind_nothing_and_a_node_can_be_lifted(told, address, s
     assert page.locator("#curves path.lifted").get_attribute("data-key") == "gus"
 
 
-@pytest.mark.parametrize("nodes, asks", [(3, False), (13, True)])
-def test_what_is_printed_or_saved_has_all_charts(told, address, show, nodes, asks):
-    told.whole = made_run([f"node-{at}" for at in range(nodes)])
+def test_what_is_printed_has_all_charts(told, address, show):
+    told.whole = made_run([f"node-{at}" for at in range(13)])
     page = show(f"{address}#/run/", viewport={"width": 1200, "height": 300})
     page.locator('tr[data-node="node-0"]').wait_for()
-    if asks:
-        assert page.locator("#curves path.curve").count() == 0
-        page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    page.locator("#curves path.curve:not(.raw)").nth(nodes - 1).wait_for(state="attached")
+    assert page.locator("#curves path.curve").count() == 0
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.locator("#curves path.curve:not(.raw)").nth(12).wait_for(state="attached")
 
 
 def test_completions_are_those_of_the_newest_round_when_one_comes_to_them(told, address, show):

@@ -1,0 +1,1 @@
+"""Tests of the page in a browser: a package, so that its fixtures end with it."""
