@@ -22,12 +22,12 @@ SPARE = 0.25
 
 
 class PromptReader:
-    """The cache of a batch: each prompt is read once, then a token at a time."""
+    """The cache of a batch: each prompt is read once for its ``counts`` of rows, then a token at a
+    time."""
 
     def __init__(
         self, network: PreTrainedModel, prompts: Sequence[np.ndarray], counts: Sequence[int]
     ) -> None:
-        """Take prompts, and the number of rows that begin with each."""
         self._network, self._cache = network, DynamicCache(config=network.config)
         self._count_Q = torch.tensor(counts, device=network.device)
         self._token_QP, real_QP = _padded(prompts, network.device)

@@ -52,10 +52,7 @@ class Episodes:
         self._written: dict[int, Completion] = {}
         self._failed: dict[int, EnvironmentFailed] = {}
 
-    def __enter__(self) -> "Episodes":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._play.close()
 
     def begin(self, episode: int, problem: Problem, index: int, *, tokens: int, room: int) -> None:

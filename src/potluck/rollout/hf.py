@@ -7,6 +7,7 @@ keeps its cache, so that a turn costs its own tokens and what the environment sa
 
 import inspect
 from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import count as counted
@@ -143,7 +144,7 @@ class HFEngine(Engine):
     ) -> list[Completion]:
         settings = self.settings
         assert settings.environment
-        with Episodes(self.policy, settings.environment, author) as episodes:
+        with closing(Episodes(self.policy, settings.environment, author)) as episodes:
             number = counted()
             for task in tasks:
                 for index in range(task.first, task.first + task.count):

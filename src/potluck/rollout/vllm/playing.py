@@ -4,6 +4,7 @@ The prompt of a turn is all that was read and sampled before it, so the server h
 """
 
 import asyncio
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +28,8 @@ class ServerPlaying(ServerWriting):
         assert settings.environment
         self._chains: list[tuple[int, list[tuple[ServerRequest, Completion]]]] = []
         self._next: dict[int, ServerRequest] = {}
-        with Episodes(engine.policy, settings.environment, self._author) as self._episodes:
+        self._episodes = Episodes(engine.policy, settings.environment, self._author)
+        with closing(self._episodes):
             self._ears = Ears(lambda wait_s: self._episodes.heard(wait_s).items())
             for place, request in enumerate(self._requests):
                 room = settings.longest(engine.policy.context) - len(request.prompt_P)
