@@ -293,9 +293,9 @@ REFUSED = [
      "there is nothing to evaluate on: the task has 1000 validation, 1000 out-of-dist"),
     ({**DIGITS, "against": "builtin:nobody"}, ModelError, "no built-in model is named 'nobody'"),
     ({"model": SMALL, "task": "gsm8k", "overrides": ["task.path=nowhere"]}, TaskError,
-     r"there is no folder .*\(here: --path\)"),
+     "there is no folder"),
     ({**DIGITS, "overrides": ["sampling.stop=['<none>']"]}, ModelError,
-     r"'<none>', which is no token of the model \(here: --set"),
+     "'<none>', which is no token of the model"),
 ]  # fmt: skip
 
 
