@@ -293,9 +293,9 @@ REFUSED = [
      "there is nothing to evaluate on: the task has 1000 validation, 1000 out-of-dist"),
     ({**DIGITS, "against": "builtin:nobody"}, ModelError, "no built-in model is named 'nobody'"),
     ({"model": SMALL, "task": "gsm8k", "overrides": ["task.path=nowhere"]}, TaskError,
-     r"there is no folder .*\(here: --path\)"),
+     "there is no folder"),
     ({**DIGITS, "overrides": ["sampling.stop=['<none>']"]}, ModelError,
-     r"'<none>', which is no token of the model \(here: --set"),
+     "'<none>', which is no token of the model"),
 ]  # fmt: skip
 
 
@@ -321,14 +321,11 @@ def test_a_run_names_its_nodes_and_a_node_without_a_checkpoint_says_so(desk, run
     (desk / "fresh/north/checkpoints").rmdir()
     with pytest.raises(ModelError, match="one of its nodes: none has a checkpoint yet"):
         newest("fresh")
-
-
-@pytest.mark.parametrize("file", ["config.json", "adapter_config.json"])
-def test_a_folder_that_is_a_model_is_itself_whatever_else_it_holds(desk, file):
-    (desk / "model/checkpoints").mkdir(parents=True)
-    for name in (file, "recipe.json"):
-        (desk / "model" / name).touch()
-    assert newest("model") == "model"
+    # A folder that is a model is itself, whatever else it holds.
+    for model in ("config.json", "adapter_config.json"):
+        (desk / "fresh" / model).touch()
+        assert newest("fresh") == "fresh"
+        (desk / "fresh" / model).unlink()
     assert newest("some/hub-name") == "some/hub-name"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from cheap import MADE_UP
 from potluck.confined import Confined, NotReady
+from potluck.tasks.arithmetic import SPLIT_SIZES
 from potluck.tasks.environments import host
 from potluck.tasks.environments.kinds import Instance
 
@@ -21,6 +22,13 @@ def drawn_anew():
         for options in MADE_UP:
             patch.setattr(options, "make", options.make.__wrapped__)
         yield
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """A tenth of the problems are drawn."""
+    for split, size in SPLIT_SIZES.items():
+        monkeypatch.setitem(SPLIT_SIZES, split, size // 10)
 
 
 @pytest.fixture(scope="session")

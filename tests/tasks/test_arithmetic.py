@@ -47,13 +47,6 @@ GOLDEN = {
 both = pytest.mark.parametrize("name", EXAMPLES)
 
 
-@pytest.fixture
-def few(monkeypatch):
-    """A tenth of the problems are drawn."""
-    for split, size in SPLIT_SIZES.items():
-        monkeypatch.setitem(SPLIT_SIZES, split, size // 10)
-
-
 def example(name):
     task, id = EXAMPLES[name]
     return task().problem(id)

@@ -25,16 +25,6 @@ ROWS = [
     {"problem": "Simplify $\\sqrt{8}$.", "answer": r" 2\sqrt{2} "},
     {"problem": "How many dollars are two dollars?", "answer": "2"},
 ]
-BAD_GOLDS = {
-    "gsm8k": {
-        "It is 18": "ends in 'It is 18'; expected '#### 18'", "####": "an empty 'answer'",
-        "#### eighteen": "has ' eighteen' as", "#### 1 #### 2": "has ' 1 #### 2' as",
-        "#### 17,18": "has ' 17,18' as",
-    },
-    "math500": {
-        " ": "empty 'answer'; expected what is", "\x1b[2J": "of its 'answer'; expected print",
-    },
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +65,14 @@ def test_a_line_that_is_no_problem_is_named_with_its_file(files, write):
     """What is no line of any table: test_table.py."""
     name, path = files
     question = {"gsm8k": "question", "math500": "problem"}[name]
-    bad = [({question: "9?", "answer": gold}, said) for gold, said in BAD_GOLDS[name].items()]
-    bad.append(({"answer": "#### 18"}, f"has no column '{question}'"))
-    for line, message in bad:
+    gold, message = {"gsm8k": ("#### 1 #### 2", "has ' 1 #### 2' as"),
+                     "math500": ("\x1b[2J", "of its 'answer'; expected print")}[name]  # fmt: skip
+    for line, said in (
+        ({question: "9?", "answer": gold}, message),
+        ({"answer": "#### 18"}, f"has no column '{question}'"),
+    ):
         write(GOOD.replace("question", question), line)
-        refused(name, path, f"/test.jsonl, line 2 .*{message}")
+        refused(name, path, f"/test.jsonl, line 2 .*{said}")
 
 
 def test_a_folder_or_file_that_is_not_there_or_holds_nothing_is_named(files, tmp_path):
@@ -94,29 +87,6 @@ def test_a_folder_or_file_that_is_not_there_or_holds_nothing_is_named(files, tmp
         file.unlink()
         refused(name, path, f"cannot read .*/{file.name} .*{expected[name]}.* in task.path")
         file.write_bytes(kept)
-
-
-def test_the_digest_changes_with_everything(files, tmp_path):
-    name, path = files
-
-    def digest(**options):
-        return OPTIONS[name](path=path, **options).make().digest
-
-    plain, changed = digest(), [digest(system_prompt="Be brief.")]
-    for file in tmp_path.iterdir():
-        rows = [json.loads(line) for line in file.read_text().splitlines()]
-        question = next(iter(rows[0]))
-        for other in (
-            [*rows[:2], rows[2] | {question: "?"}, *rows[3:]],
-            [*rows[:2], rows[2] | {"answer": "#### 99"}, *rows[3:]],
-            rows[:-1],
-            rows[::-1],
-        ):
-            file.write_text("".join(json.dumps(row) + "\n" for row in other))
-            changed.append(digest())
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert len({plain, *changed}) == 1 + len(changed)
-    assert digest() == plain
 
 
 # The Hub.

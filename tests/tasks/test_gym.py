@@ -92,8 +92,8 @@ def test_another_version_of_the_library_makes_another_task(library, monkeypatch)
     "options, message",
     [
         ({"dataset": "power"}, "is 'power', which reasoning-gym has not; did you mean 'powers'?"),
-        ({"parameters": {"bas": 3}}, "has no parameter 'bas'; it has base, modulus"),
-        ({"parameters": {"seed": 3}}, "has no parameter 'seed'; it has base"),
+        ({"parameters": {"bas": 3}}, r"cannot make powers with {'bas': 3} \(TypeError: .*'bas'"),
+        ({"parameters": {"seed": 3}}, r"cannot make powers .*\(TypeError: .*'seed'"),
         ({"parameters": {"base": -1}}, r"cannot make powers with .* \(AssertionError: base must"),
         ({"size": 199_996}, "200001 problems are too many; at most 200000"),
     ],

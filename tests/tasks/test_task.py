@@ -1,6 +1,7 @@
 """The one contract that every task passes. A new task adds a line to MAKERS."""
 
 import math
+from dataclasses import replace
 from functools import cache
 from typing import get_args
 
@@ -9,11 +10,12 @@ import pytest
 from nouns import completion
 from potluck.tasks import Split, TaskError
 from potluck.tasks.arithmetic import SPLIT_SIZES, ChainOptions, DigitsOptions
-from potluck.tasks.base import WithOutOfDistribution
+from potluck.tasks.base import WithOutOfDistribution, digest_of
 from potluck.tasks.benchmarks import Gsm8kOptions
 from potluck.tasks.games.calculator import CalculatorOptions
 from potluck.tasks.rewards import CustomRewards, HashReward, Reward
 from potluck.tasks.table import JsonlOptions, Table
+from potluck.types import Problem
 from tasks.graded import graded
 
 
@@ -112,6 +114,15 @@ def test_no_two_tasks_have_one_digest(tasks):
     digests = {task.digest for task in tasks.values()}
     assert len(digests) == len(tasks)
     assert all(len(digest) == 64 for digest in digests)
+
+
+def test_the_digest_tells_rules_order_and_every_field_apart():
+    one, two = Problem("a", "b", "c", "d"), Problem("e", "f", "g")
+    others = [[one, two], [two, one], [one], [Problem("ab", "", "c", "d"), two]]
+    for field in ("id", "question", "answer", "system"):
+        others.append([replace(one, **{field: "other"}), two])
+    digests = {digest_of("rules", each) for each in others}
+    assert len({*digests, digest_of("other", [one, two])}) == len(others) + 1
 
 
 @every_task

@@ -3,8 +3,7 @@ problems in tokens of its own."""
 
 import gc
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -19,18 +18,16 @@ from potluck.evaluation import grade
 from potluck.evaluation.grade import ModelScores, ProblemScores
 from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings
 from potluck.files import derived_seed
-from potluck.model import LanguageModel, ModelError
+from potluck.model import LanguageModel
 from potluck.model.loading import load_config, load_tokenizer, unused_accelerator
-from potluck.rollout.base import GreedySampler, RandomSampler, RolloutError
+from potluck.rollout.base import GreedySampler, RandomSampler
 from potluck.rollout.hf import HFEngine
 from potluck.rollout.settings import EngineSettings
-from potluck.tasks import Split, Task, TaskError
+from potluck.tasks import Split, Task
 from potluck.tasks.base import environment_of
 from potluck.types import Problem
 from potluck.version import __version__
 
-OPTIONS = {"task.path": "--path", "[sampling] stop": "--set \"sampling.stop=['TOKEN']\""}
-"""Command-line options for keys of a recipe that errors name."""
 EvaluationProgress = Callable[[str, str, int, int], None]
 """Called with (model and split, "greedy" or "samples", done, total)."""
 
@@ -51,20 +48,19 @@ def evaluate_models(
     if config.threads:
         torch.set_num_threads(config.threads)
     scores: dict[str, dict[Split, ModelScores]] = {}
-    with _as_options():
-        task = make_task(config, trust_code=request.trust_code, run=settings.run, say=say)
-        task = without_long_prompts(config, task, settings.models)
-        problems = _problems(task, config, request.split)
-        for model in settings.models[1:]:
-            # A wrong name fails here, before the first model has worked for an hour.
-            load_config(model)
-            load_tokenizer(model)
-        for letter, model in zip("AB", settings.models, strict=False):
-            gc.collect()  # the model before leaves before the next one comes
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
-            label = f"{letter} " if request.against else ""
-            scores[letter] = _answered(model, request, settings, task, problems, progress, label)
+    task = make_task(config, trust_code=request.trust_code, run=settings.run, say=say)
+    task = without_long_prompts(config, task, settings.models)
+    problems = _problems(task, config, request.split)
+    for model in settings.models[1:]:
+        # A wrong name fails here, before the first model has worked for an hour.
+        load_config(model)
+        load_tokenizer(model)
+    for letter, model in zip("AB", settings.models, strict=False):
+        gc.collect()  # the model before leaves before the next one comes
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        label = f"{letter} " if request.against else ""
+        scores[letter] = _answered(model, request, settings, task, problems, progress, label)
     tree: dict[str, Any] = json.loads(json.dumps(as_tree(config)))
     return {
         "potluck": __version__,
@@ -90,18 +86,6 @@ def evaluate_models(
             for split in problems
         ],
     }
-
-
-@contextmanager
-def _as_options() -> Iterator[None]:
-    """Add the matching command-line option to errors that name a recipe key."""
-    try:
-        yield
-    except (TaskError, ModelError, RolloutError) as error:
-        options = [option for key, option in OPTIONS.items() if key in str(error)]
-        if not options:
-            raise
-        raise type(error)(f"{error} (here: {', '.join(options)})") from error
 
 
 def require_writable(file: Path) -> None:

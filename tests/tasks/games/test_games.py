@@ -18,6 +18,7 @@ from potluck.tasks.games.maze import SPARE, Maze, MazeOptions
 from solutions import calculator_solution
 
 ROW = {"size": 4, "held_out": False}
+pytestmark = pytest.mark.usefixtures("few")
 kinds = pytest.mark.parametrize("kind", ["keys", "portals"])
 FEW = {"problems": 20, "validation_problems": 5}
 
@@ -120,7 +121,7 @@ def test_each_option_of_the_maze_changes_it(here):
 
 
 def test_a_maze_of_one_split_is_not_asked_in_another(here):
-    task = MazeOptions(problems=300, validation_problems=100).make()
+    task = MazeOptions(problems=100, validation_problems=50).make()
     assert list(overlaps(task)) == []  # ids alone: an environment's first words are not looked at
     train, held_out = ({task.problem(id).question for id in task.ids(split)}
                        for split in ("train", "validation"))  # fmt: skip
@@ -187,6 +188,7 @@ def test_each_option_of_the_calculator_changes_it(here):
 def test_the_recipe_of_a_game_trains_the_models_that_ship(task, desk):
     recipe = potluck.STARTING_RECIPE.with_stem(f"recipe-{task}")
     few = ["rounds=1", "problems_per_round=1", "group_size=2", "evaluation.problems=1"]
+    few += ["task.problems=20", "task.validation_problems=5"] if task == "maze" else []
     config = potluck.load(recipe, [*few, "evaluation.out_of_distribution=1"])
     run(config, desk / "run")
     for node in config.node:
