@@ -7,7 +7,7 @@ export OMP_WAIT_POLICY := passive
 # Python keeps what it compiles; a machine that forbids it compiles torch again in each process.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-tinker test-vllm check site reference results soak soak-lines soak-nodes bench bench-gpu gpu-day wheel clean
+.PHONY: demo test test-tinker test-vllm check site reference results soak bench bench-gpu gpu-day wheel clean
 
 demo: $(VENV)/ready
 	$(BIN)/potluck demo $(ARGS)
@@ -48,20 +48,10 @@ reference: $(VENV)/ready
 results: $(VENV)/ready
 	$(BIN)/potluck reproduce --render
 
-# What breaks after minutes and not after seconds, on two cores. SHORT= does 100 events each.
-soak: SHORT ?= --events 20 --rounds 200
+# What breaks after minutes and not after seconds, on two cores.
 soak: $(VENV)/ready
-	rm -rf build/soak
-	$(MAKE) -j2 soak-lines soak-nodes SHORT='$(SHORT)'
-
-soak-lines:
-	POTLUCK_SOAK=1 $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/faults
+	POTLUCK_SOAK=1 $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/faults $(ARGS)
 	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_wire.py
-
-soak-nodes:
-	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_faults.py build/soak/faults
-	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_nodes.py build/soak/free $(SHORT)
-	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_nodes.py build/soak/together --pace together $(SHORT) $(ARGS)
 
 bench: $(VENV)/ready
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'

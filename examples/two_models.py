@@ -17,8 +17,8 @@ is LWS, likelihood-weighted successes. In each round:
         A_i = (r_i - mean r) / std r             0 where all rewards of the group are equal
 
 3.  A model learns from its own completions as in GRPO, and from the partner's successes by how
-    likely it finds them itself. From the partner's failures it learns nothing: it does not read
-    them, but they count in the mean, in the std and in B.
+    likely it finds them itself. The partner's failures count in the mean, in the std and in B, and
+    are not learned from: a failure that is pushed down takes along what was right in it.
 
         P_i  = exp( 1/|a_i| sum_t ln pi_start(a_it) )       likelihood per token, 0..1, a constant
         A_i <- P_i^c A_i   if a_i is the partner's and A_i > 0
@@ -27,17 +27,17 @@ is LWS, likelihood-weighted successes. In each round:
 4.  One step of the optimiser on all B completions of the round; |a_i| counts the stop token.
 
         L = - 1/B sum_i 1/|a_i| sum_t  min(R_it A_i, clip(R_it, 1-e, 1+e) A_i)
-        R_it = pi_theta / pi_start
+        R_it = pi_theta / pi_start          no weight between the models: pi_gen is never sent
 
 What is printed is the mean reward of what each model itself sampled, on problems drawn anew in each
 round. Seeds 0 to 3: .37 and .37 (adder, subtracter) in rounds 1 to 5; in rounds 76 to 80 .70 and
 .81, --alone .56 and .58, --alone 8 .66 and .73. That is one task with four seeds, and the settings
-were chosen on the first of them, together: a picture of the method, not evidence.
+were chosen on the first of them: a picture of the method, not evidence.
 
 Left out, and in Potluck: models with unlike tokenizers, more than two, on a machine each; partners
 that are late, lost or not trusted; several steps a round (here R is 1, and the clip idle), a KL,
-micro-batches, guards against numbers that are not finite; other methods such as F-TIS; problems
-held back to measure on. docs/method.md has the reasons for the rule, the evidence and its limits.
+micro-batches, guards against numbers that are not finite; problems held back to measure on; and two
+defaults, typicality in place of P and the test of others' habits. docs/method.md has the reasons.
 """
 
 import argparse

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import jinja2
 
-from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
+from potluck.tasks.arithmetic import Arithmetic, ChainOptions, DigitsOptions
 from potluck.tasks.environments import hosted
 
 MADE_UP = (DigitsOptions, ChainOptions)
 for options in MADE_UP:
     options.make = cache(options.make)
+Arithmetic.problem = lru_cache(2**16)(Arithmetic.problem)
 # The card of a checkpoint is a template that the Hub's library compiles for each card.
 jinja2.Environment.compile = lru_cache(64)(jinja2.Environment.compile)
 # A run grades its environment in four processes; one that was not changed has its grade.

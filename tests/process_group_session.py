@@ -73,48 +73,40 @@ class Case:
 
 LOUD = tiny.f_tis(filter=False)
 MILD = tiny.f_tis(untrusted_exponent=0.1)
-BAD_LOGP = Case(LOUD, poison="log-probability", budget=1)
-BAD_GRADIENT = Case(LOUD, poison="gradient", budget=1)
 CASES = {
     "f-tis": Case(),
-    "lws": Case(ObjectiveConfig(**METHODS["lws"].fields)),
-    "a row a piece, clipped": Case(budget=1, lr=1.0, clip=0.01),
+    "lws, dr_grpo": Case(ObjectiveConfig(**METHODS["lws"].fields, loss_type="dr_grpo")),
     "one process without rows": Case(budget=10_000),
-    "an odd number of pieces": Case(budget=45),
-    "rows silenced in one process and not in the other": Case(
-        tiny.f_tis(divergence_limit=1e-6), budget=1
+    "an odd number of pieces, a chunk at a time": Case(
+        budget=45, chunk=True, tied=True, checkpointing=True
+    ),
+    "rows silenced in one process and not in the other, clipped": Case(
+        tiny.f_tis(divergence_limit=1e-6), budget=1, lr=1.0, clip=0.01
     ),
     "nothing left": Case(tiny.f_tis(divergence_limit=1e-9), only_bad=True),
     "three updates": Case(
         tiny.f_tis(updates_per_round=3, divergence_limit=3.0), budget=30, lr=0.05, spread=0.5
     ),
-    "dr_grpo": Case(tiny.f_tis(loss_type="dr_grpo")),
     "kl, one process without rows": Case(
         tiny.f_tis(beta=0.5, updates_per_round=2, loss_type="dapo"), reference=True, budget=10_000
     ),
     "kl of an adapter": Case(
         tiny.f_tis(beta=0.5, updates_per_round=2), reference=True, lora=True, lr=0.1, budget=10
     ),
-    "a chunk at a time": Case(chunk=True, tied=True, checkpointing=True),
     "bfloat16": Case(dtype=torch.bfloat16),
     "bfloat16 adapter": Case(dtype=torch.bfloat16, lora=True),
     "dropout": Case(dropout=0.3, budget=10_000),
-    "bad log-probability": BAD_LOGP,
-    "bad log-probability in the second": replace(BAD_LOGP, poisoned_row=(2, 1)),
-    "bad gradient": BAD_GRADIENT,
+    "bad log-probability": Case(LOUD, poison="log-probability", poisoned_row=(2, 1)),
+    "bad gradient": Case(LOUD, poison="gradient", budget=1),
     "not trusted, one process without rows": Case(MILD, untrusted=True, budget=10_000),
     "not trusted, two updates": Case(
         tiny.f_tis(untrusted_exponent=0.1, updates_per_round=2), untrusted=True, lr=0.05
     ),
-    "not trusted, bad gradient": replace(
-        BAD_GRADIENT,
-        objective=MILD,
-        untrusted=True,
-        poisoned_author="east",
-        poisoned_row=(0, 2),
+    "not trusted, bad gradient": Case(
+        MILD, untrusted=True, poison="gradient", poisoned_author="east", poisoned_row=(0, 2)
     ),
-    "own bad log-probability": replace(BAD_LOGP, poisoned_author="north"),
-    "own bad gradient": replace(BAD_GRADIENT, poisoned_author="north"),
+    "own bad log-probability": Case(LOUD, poison="log-probability", poisoned_author="north"),
+    "own bad gradient": Case(LOUD, poison="gradient", poisoned_author="north"),
 }
 
 
@@ -163,12 +155,8 @@ class Unled:
     """Processes that need no lead: commands are only recorded."""
 
     def __init__(self, processes):
-        self.rank, self.size, self.all_gather, self.heard = (
-            processes.rank,
-            processes.size,
-            processes.all_gather,
-            [],
-        )
+        self.rank, self.size, self.heard = processes.rank, processes.size, []
+        self.all_gather = processes.all_gather
 
     def broadcast(self, *command):
         self.heard.append(command)

@@ -25,6 +25,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from stand_in_chat import serving
@@ -35,11 +36,9 @@ class Refused(Exception):
         self.status, self.text = status, text
 
 
+@cache
 def read(folder):
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-
-
-first = cache(read)
 
 
 class StandIn(ThreadingHTTPServer):
@@ -62,8 +61,12 @@ class StandIn(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def load(self, folder):
-        # That of its start, which many tests share, is read once.
-        return copy.deepcopy(first(folder)) if folder == self.folder else read(folder)
+        # That of its start, which many tests share, is read once; others have its architecture.
+        network = copy.deepcopy(read(self.folder))
+        if folder != self.folder:
+            network.load_state_dict(load_file(f"{folder}/model.safetensors"), strict=False)
+            network.tie_weights()
+        return network
 
     def paths(self):
         return [path for path, _ in self.seen]

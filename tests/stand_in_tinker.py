@@ -38,10 +38,9 @@ class FakeTinker:
 
     __version__ = "0.22.7"
 
-    def __init__(self, *, reduces="sum", ignores_weights=False, models=(MODEL,), policy=None):
+    def __init__(self):
+        self.reduces, self.ignores_weights, self.models = "sum", False, (MODEL,)
         """``reduces``: "sum", "rows" (the mean of each row, then of rows) or "weights"."""
-        self.reduces, self.ignores_weights, self.models = reduces, ignores_weights, models
-        self.policy = policy or tiny.policy
         self.states, self.calls, self.faults = {}, [], {}
         self.usd, self.made, self.keys, self.archive = 0.0, 0, [], ""
         self.change = lambda sequences: sequences
@@ -66,16 +65,11 @@ class FakeTinker:
     def called(self, what):
         """Note a call; raise the fault that is due, or hang."""
         self.calls.append(what)
-        if fault := self.faults.get(what):
-            if fault == "hang":
-                self.hang()
-            else:
-                raise fault
-        return self.calls.count(what)
-
-    def hang(self):
-        self.hangs = True
-        self.over.wait()
+        if (fault := self.faults.get(what)) == "hang":
+            self.hangs = True
+            self.over.wait()
+        elif fault:
+            raise fault
 
     def clock(self):
         """A clock that stands still until something hangs, so that no test waits or is too slow."""
@@ -125,13 +119,11 @@ class Service:
 class Training:
     def __init__(self, server):
         self.server, self.version, self.number = server, 0, server.made
-        self.policy = server.policy()
+        self.policy = tiny.policy()
         self.optimizer = torch.optim.Adam(self.policy.network.parameters())
 
     def logp(self, datum):
         ids = np.array([*datum.model_input, datum.loss_fn_inputs["target_tokens"][-1]], np.int32)
-        if ids.max() >= self.policy.network.config.vocab_size:
-            self.server.hang()  # as a real one: its client goes on asking
         return self.policy.logp([ids[:1]], [ids[1:]], temperature=1.0)[0]
 
     def forward(self, data, loss):
@@ -150,17 +142,14 @@ class Training:
         for d in data:
             given = {k: torch.tensor(np.array(v)) for k, v in d.loss_fn_inputs.items()}
             assert {v.dtype for k, v in given.items() if k != "target_tokens"} == {torch.float32}
-            weight = (
-                torch.ones_like(given["weights"])
-                if self.server.ignores_weights
-                else given["weights"]
-            )
+            if self.server.ignores_weights:
+                given["weights"] = torch.ones_like(given["weights"])
+            weight = given["weights"]
             logp = self.logp(d)
             part = -(weight * given["advantages"] * (logp - given["logprobs"]).exp()).sum()
             all_weights += weight.sum()
-            total = total + (
-                part / weight.sum().clamp(min=1e-9) if self.server.reduces == "rows" else part
-            )
+            rows = self.server.reduces == "rows"
+            total = total + (part / weight.sum().clamp(min=1e-9) if rows else part)
         divisor = {"sum": 1.0, "rows": len(data), "weights": all_weights}[self.server.reduces]
         (total / divisor).backward()
         return done(SimpleNamespace(metrics={}))

@@ -16,34 +16,17 @@ PROBLEM = Problem("p", '1+2= "é" <b>\n', "3", system="add\n")
 HONEST = {
     "chatml": "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m.content | trim }}"
     "{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'a=' }}{% endif %}",
-    "blocks": "{%- set ns = namespace(n=0) %}\n  {% for m in messages %}\n"
-    "  {% if m.role == 'user' %}\n{% set ns.n = ns.n + 1 %}{% endif %}\n  {% endfor %}\n"
-    "{{ bos_token }}{{ ns.n }}",
-    "json": "{{ messages | tojson(indent=1) }}{{ tools is none }}{{ messages[0].missing }}",
-    "loop controls": "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}"
-    "{{ m.content[::-1] }}{% endfor %}",
-    "generation": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}"
-    "{% endfor %}",
-    "macro": "{% macro said(m) -%} {{ m.role|upper }}: {{ m.content }} {%- endmacro %}"
-    "{{ said(messages[-1]) }}{{ 3 * '#' }}\n",
+    "json": "{{ messages | tojson(indent=1) }}{{ tools is none }}{{ messages[0].missing }}"
+    "{{ bos_token }}",
 }
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
-DOUBLE = (
-    "{% set n = namespace(s='xxxxxxxx') %}{% for i in range(40) %}{% set n.s = n.s ~ n.s %}"
-    "{% endfor %}"
-)
+BEYOND = "more than 0.25 s or 1 GiB"
 HOSTILE = {
-    LOOP: "more than 0.25 s or 1 GiB",
-    "{{ 'x' * 3000000000 }}": "more than 0.25 s or 1 GiB",
-    DOUBLE: "more than 0.25 s or 1 GiB",
-    "{{ '%2000000000d' % 1 }}": "more than 0.25 s or 1 GiB",
-    "{{ 9 ** (9 ** 9) }}": "more than 0.25 s or 1 GiB",
+    "{{ 9 ** (9 ** 9) }}": BEYOND,
+    "{{ 'x' * 3000000000 }}": BEYOND,
     "{{ 'x' * 3000000 }}": "a prompt of 3000000 bytes",
     "{{ ''.__class__.__mro__[1].__subclasses__()() }}": "SecurityError: ",
     "{{ messages.append(1) }}": "SecurityError: ",
-    "{% if %}": "TemplateSyntaxError: ",
-    "{{ nothing.at.all }}": "UndefinedError: ",
-    "{{ 1 / 0 }}": "ZeroDivisionError: ",
     "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "RecursionError: ",
     "{{ raise_exception('one\ntwo') }}": "TemplateError: one",
     "{{ '\\ud800' }}": "UnicodeEncodeError: ",
@@ -69,13 +52,12 @@ def chatty(text):
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_template_makes_the_prompt_that_transformers_makes(name):
     made = chatty(HONEST[name])
-    messages = [
-        {"role": r, "content": c} for r, c in (("system", "add\n"), ("user", PROBLEM.question))
-    ]
-    expected = made.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    expected = made.apply_chat_template(
+        PROBLEM.messages, add_generation_prompt=True, return_dict=False
+    )
     assert prompt_ids(made, PROBLEM).tolist() == expected
-    text = made.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    assert template.render(made.chat_template, messages, made.special_tokens_map) == text
+    text = made.apply_chat_template(PROBLEM.messages, add_generation_prompt=True, tokenize=False)
+    assert template.render(made.chat_template, PROBLEM.messages, made.special_tokens_map) == text
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -86,14 +68,14 @@ def test_a_hostile_template_is_bounded_and_named_in_one_line(text):
     assert said.startswith("the chat template of 'a/model' makes no prompt: ")
     assert HOSTILE[text] in said
     assert "\n" not in said
-    assert prompt_ids(chatty("{{ messages[0].content }}"), PROBLEM).size  # the next one is served
 
 
 def test_a_template_that_waits_for_a_later_prompt_is_bounded_there():
     made = chatty("{% if '7' in messages[0].content %}" + LOOP + "{% endif %}1")
     assert prompt_ids(made, Problem("p", "1+2=", "3")).size
-    with pytest.raises(ModelError, match=r"more than 0\.25 s or 1 GiB"):
+    with pytest.raises(ModelError, match=BEYOND):
         prompt_ids(made, Problem("p", "1+7=", "8"))
+    assert prompt_ids(made, Problem("p", "1+2=", "3")).size  # the next one is served
 
 
 def test_of_several_templates_one_must_be_the_default():
@@ -104,7 +86,6 @@ def test_of_several_templates_one_must_be_the_default():
 
 
 def test_a_worker_that_could_not_start_is_told(monkeypatch):
-    monkeypatch.setattr(template, "_worker", lambda process: Confined("no_module", 1.0, 2**30))
     monkeypatch.setattr(Confined, "ask", mock.Mock(side_effect=NotReady("OSError: no space left")))
     with pytest.raises(template.TemplateFailed, match="no space left"):
         template.render("{{ messages }}", [], {})

@@ -72,7 +72,13 @@ def tokenizer():
 
 
 def policy(
-    seed=0, *, attention_dropout=0.0, sharpness=20.0, hidden_size=16, tie_word_embeddings=False
+    seed=0,
+    *,
+    attention_dropout=0.0,
+    sharpness=20.0,
+    hidden_size=16,
+    layers=2,
+    tie_word_embeddings=False,
 ):
     """Untrained, but with opinions: its output weights are scaled up by ``sharpness``."""
     torch.manual_seed(seed)
@@ -80,7 +86,7 @@ def policy(
         Qwen2Config(
             vocab_size=VOCABULARY + EXTRA,
             hidden_size=hidden_size,
-            num_hidden_layers=2,
+            num_hidden_layers=layers,
             num_attention_heads=2,
             num_key_value_heads=1,
             intermediate_size=32,

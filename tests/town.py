@@ -1,9 +1,12 @@
 """Nodes that meet over Zenoh on this machine, each with a session of its own; for tests."""
 
 import itertools
+import os
 import socket
+import subprocess
 import time
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from nouns import terms
 from potluck.exchange import ExchangeError, Key, Membership
@@ -17,6 +20,15 @@ from potluck.reports.status import PeerLine
 LONG_S = 180.0
 """Reached only where something is broken."""
 RUNS = itertools.count()
+CERTIFICATES = Path(__file__).parents[1] / "deploy/certificates.sh"
+
+
+def certify(folder, *names, hosts="", days=100):
+    """Makes certificates as a person does; returns what the script said instead, if it refuses."""
+    called = ["sh", str(CERTIFICATES), str(folder), hosts, *names]
+    environment = os.environ | {"DAYS": str(days)}
+    done = subprocess.run(called, env=environment, capture_output=True, text=True)
+    return done.stderr if done.returncode else ""
 
 
 def until(holds, what):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import potluck
 from potluck.objective.methods import METHODS
@@ -20,8 +20,6 @@ from potluck_experiments.suite import INDEX, Experiment, ExperimentError, Family
 
 Run = tuple[str, tuple[str, ...], str]
 """Family, models and setting."""
-Reuse = Literal["all", "fresh", "none"]
-"""Finished cells that are not run again; fresh ones are not stale."""
 
 
 @dataclass(frozen=True, slots=True)

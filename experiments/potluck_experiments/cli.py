@@ -2,7 +2,6 @@
 command, so pandas and the like are imported in functions."""
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,10 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from potluck_experiments.cells import CellSpec, Reuse, cells_of
+from potluck_experiments.cells import CellSpec, cells_of
 from potluck_experiments.suite import SCALES, Experiment, ExperimentError, Scale, Suite, read_suite
 
-SHOWN = 8  # changed files that are listed
 RUNS = Path("runs") / "reproduce"
 Flag = typer.Option
 
@@ -29,7 +27,6 @@ def reproduce(
     jobs: Annotated[int, Flag(min=0, help="Cells at a time (0: one a core, or one a GPU)")] = 0,
     list: Annotated[bool, Flag("--list", help="Print the experiments and their progress")] = False,
     check: Annotated[bool, Flag("--check", help="Print the cells to run, and their time")] = False,
-    stale: Annotated[bool, Flag("--stale", help="Also run cells whose code has changed")] = False,
     again: Annotated[bool, Flag("--again", help="Also run finished cells, as it is here")] = False,
     keep_runs: Annotated[bool, Flag("--keep-runs", help=f"Leave the runs in {RUNS}")] = False,
     render: Annotated[bool, Flag("--render", help="Only write the pages")] = False,
@@ -60,9 +57,8 @@ def reproduce(
     named = map(suite.find, names) if names else suite.experiments
     found = {experiment.name: experiment for experiment in named}  # once each
     chosen, count = tuple(found.values()), seeds or suite.scales[of].seeds
-    reuse: Reuse = "none" if again else "fresh" if stale else "all"
     if list:
-        return _print_list(suite, chosen, of, count, reuse)
+        return _print_list(suite, chosen, of, count, again)
     cells = cells_of(suite, chosen, of, count)
     if not cells:
         raise ExperimentError(
@@ -70,20 +66,16 @@ def reproduce(
             f"experiment.toml says which pairs it has there"
         )
     if check:
-        return _print_check(suite, cells, reuse)
-    _run(suite, cells, jobs or _jobs(of), reuse, keep_runs)
+        return _print_check(suite, cells, again)
+    _run(suite, cells, jobs or _jobs(of), again, keep_runs)
 
 
-def _run(suite: Suite, cells: Sequence[CellSpec], jobs: int, reuse: Reuse, keep_runs: bool) -> None:
-    if os.name != "posix":
-        raise ExperimentError(
-            "running experiments needs Linux or macOS; --list, --check and --render do not"
-        )
+def _run(suite: Suite, cells: Sequence[CellSpec], jobs: int, again: bool, keep_runs: bool) -> None:
     from potluck_experiments import run
 
     try:
         outcome = run.run_cells(
-            suite, cells, jobs=jobs, runs=RUNS, console=Console(), reuse=reuse, keep_runs=keep_runs
+            suite, cells, jobs=jobs, runs=RUNS, console=Console(), again=again, keep_runs=keep_runs
         )
     except KeyboardInterrupt:
         _complain("stopped at once; finished cells stay, the same command goes on")
@@ -109,52 +101,39 @@ def _render(suite: Suite) -> None:
 
 
 def _print_list(
-    suite: Suite, chosen: Sequence[Experiment], scale: Scale, seeds: int, reuse: Reuse
+    suite: Suite, chosen: Sequence[Experiment], scale: Scale, seeds: int, again: bool
 ) -> None:
-    from potluck_experiments.progress import Estimates, states_of
+    from potluck_experiments.progress import Estimates, finished
 
     every = cells_of(suite, chosen, scale, seeds)
-    states, estimates = states_of(suite, every, reuse), Estimates(suite, scale)
+    there, estimates = finished(suite, every), Estimates(suite, scale)
     table = Table(box=None, pad_edge=False)
     table.add_column("name", no_wrap=True, min_width=max(len(e.name) for e in chosen))  # to copy
     table.add_column("figure", no_wrap=True)
     table.add_column("title", no_wrap=True, overflow="ellipsis")
-    for number in ("cells", "finished", "stale", "core-minutes", "left"):
+    for number in ("cells", "finished", "core-minutes", "left"):
         table.add_column(number, justify="right")
     rows = [((e.name, e.figure, e.title), cells_of(suite, [e], scale, seeds)) for e in chosen]
     for words, cells in (*rows, (("together", "", "a shared cell counts once"), every)):
-        left = [cell for cell in cells if states.is_to_run(cell)]
-        stale = sum(states.state[cell.name] == "stale" for cell in cells)
-        counts = map(str, (len(cells), len(cells) - len(left), stale))
+        left = [cell for cell in cells if again or cell.name not in there]
+        counts = map(str, (len(cells), len(cells) - len(left)))
         table.add_row(*words, *counts, estimates.minutes(cells), estimates.minutes(left))
     Console(highlight=False).print(table)
-    for files, count in Counter(states.changed.values()).items():
-        if files is None:
-            _say(f"{count} cells: git cannot tell whether their code has changed")
-        elif files:
-            more = f" and {len(files) - SHOWN} more" if len(files) > SHOWN else ""
-            _say(f"{count} cells are stale; changed since: {', '.join(files[:SHOWN])}{more}")
 
 
-def _print_check(suite: Suite, cells: Sequence[CellSpec], reuse: Reuse) -> None:
+def _print_check(suite: Suite, cells: Sequence[CellSpec], again: bool) -> None:
     """Print the finished cells, those that would be run, and the time that takes."""
     from potluck_experiments.origin import missing_bases
-    from potluck_experiments.progress import GPUS, Estimates, hours_of, states_of
+    from potluck_experiments.progress import Estimates, finished
 
-    states, scale = states_of(suite, cells, reuse), cells[0].scale
-    left = [cell for cell in cells if states.is_to_run(cell)]
+    there, scale = finished(suite, cells), cells[0].scale
+    left = [cell for cell in cells if again or cell.name not in there]
     for cell in cells:
-        state = "to run" if states.is_to_run(cell) else states.state[cell.name]
-        hours = [f"{hours_of(cell.config, gpu):.2f} h on {gpu}" for gpu in GPUS if scale == "paper"]
-        _say(f"{state:8}  {cell.name}  {', '.join(hours)}".rstrip())
+        _say(f"{'to run' if cell in left else 'finished':8}  {cell.name}")
     bases = missing_bases(suite, left)  # as a run makes them
     for model in bases:
         _say(f"to make   {model}")
     takes = f"{Estimates(suite, scale).minutes(left)} core-minutes"
-    if scale == "paper":
-        sums = {gpu: sum(hours_of(cell.config, gpu) for cell in left) for gpu in GPUS}
-        takes = ", ".join(f"{all_h:,.0f} hours on {gpu}" for gpu, all_h in sums.items())
-        takes += " (estimated, and held against no run: within a factor of 2)"
     if bases:
         making = f"{len(bases) * suite.scales[scale].base_s / 60:.0f} core-minutes"
         takes += f", and {making} before them to make {len(bases)} base models, once"

@@ -1,7 +1,6 @@
 """The origins of cells: base models, made by a script where they are missing, and code.
 
-Has the code that a cell ran changed since? Git tells. The first cells did not record the commit of
-their code: theirs is the one that brought their file, at which the code was the one that they ran.
+The first cells did not record the commit of their code: theirs is the one that brought their file.
 """
 
 import hashlib
@@ -10,17 +9,17 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 from typing import NamedTuple
 
 import potluck
 from potluck_experiments.cells import CellSpec, cells_of
-from potluck_experiments.results import CellResult, read_result, result_file
+from potluck_experiments.results import read_result
 from potluck_experiments.suite import ExperimentError, Suite
 
 STEP = re.compile(r"step (\d+)/(\d*[1-9]\d*)")
@@ -120,41 +119,11 @@ def code_now(root: Path) -> Code:
     """Return the code that runs here."""
     head = _git(root, "rev-parse", "HEAD")
     is_here = Path(potluck.__file__).resolve().is_relative_to(root.resolve() / "src")
-    return Code(head[0], _changed(root, head[0]) or ()) if head and is_here else Code(UNKNOWN)
-
-
-def changed_since(
-    folder: Path, cells: Iterable[tuple[CellSpec, CellResult]]
-) -> dict[str, tuple[str, ...] | None]:
-    """Return the files that have changed since each cell ran, by its name; None: git cannot tell.
-    ``folder`` is ``experiments/`` of a clone."""
-    root, found = folder.resolve().parent, {}
-    brought = _commits_of_files(root, folder / "cells")
-    changed = cache(partial(_changed, root))
-    for cell, result in cells:
-        file = result_file(folder, cell).resolve().relative_to(root).as_posix()
-        files = changed(result.commit or brought.get(file, UNKNOWN))
-        found[cell.name] = None if files is None else (*files, *result.uncommitted)
-    return found
-
-
-def _changed(root: Path, commit: str) -> tuple[str, ...] | None:
-    """Return the files of PATHS that differ from a commit, new ones too; None: no such commit."""
-    tracked = _git(root, "diff", "--name-only", commit, "--", *PATHS)
-    new = _git(root, "ls-files", "--others", "--exclude-standard", "--", *PATHS)
-    return None if tracked is None or new is None else tuple(sorted({*tracked, *new}))
-
-
-def _commits_of_files(root: Path, folder: Path) -> dict[str, str]:
-    """Return the last commit of each file; nothing in a clone without its history."""
-    if _git(root, "rev-parse", "--is-shallow-repository") != ["false"]:
-        return {}
-    found: dict[str, str] = {}
-    words = ("log", "--format=commit %H", "--name-only", "--relative", "--", str(folder.resolve()))
-    for part in "\n".join(["", *(_git(root, *words) or ())]).split("\ncommit ")[1:]:
-        commit, *files = part.splitlines()
-        found = dict.fromkeys(files, commit) | found
-    return found
+    if not head or not is_here:
+        return Code(UNKNOWN)
+    changed = _git(root, "diff", "--name-only", "HEAD", "--", *PATHS) or []
+    new = _git(root, "ls-files", "--others", "--exclude-standard", "--", *PATHS) or []
+    return Code(head[0], tuple(sorted({*changed, *new})))
 
 
 def _git(root: Path, *words: str) -> list[str] | None:

@@ -83,11 +83,7 @@ def entries(folder: Path, name: str) -> list[ExperimentEntry]:
         cells.setdefault(_family_of(file.name), []).append(file)
     found = []
     for family in sorted({*cells, *(progress.total if progress else ())}):
-        files = cells.get(family, [])
-        changed_s = max((_changed_s(file) for file in files), default=None)
-        running = (
-            [each for each in progress.running if _family_of(each) == family] if progress else []
-        )
+        files, running = cells.get(family, []), progress.running if progress else []
         found.append(
             ExperimentEntry(
                 experiment=_id(name, family),
@@ -95,7 +91,7 @@ def entries(folder: Path, name: str) -> list[ExperimentEntry]:
                 done=len(files),
                 total=progress.total.get(family) if progress else None,
                 running=[each for each in running if _family_of(each) == family],
-                changed_s=changed_s,
+                changed_s=max(map(_changed_s, files), default=None),
             )
         )
     return found

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import jinja2
 
-from potluck_experiments import plots, plots_kinds
+from potluck.files import write_atomically
 from potluck_experiments.costs import cost_of
 from potluck_experiments.kinds import BEFORE, CONTROLS, OLDER, Kind, newest, older
 from potluck_experiments.notations import writers
-from potluck_experiments.results import Results, read_results, write_atomically
+from potluck_experiments.results import Results, read_results
 from potluck_experiments.statistics import MeanInterval, interval_of
 from potluck_experiments.suite import SCALES, ExperimentError, Suite
 from potluck_experiments.verdicts import VERDICTS, holm, try_all
@@ -34,6 +34,8 @@ HEADING = re.compile(r"^#+[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 
 def render(suite: Suite) -> list[Path]:
     """Write all pages and pictures, and return their paths. Somebody's own files are refused."""
+    from potluck_experiments import plots, plots_kinds  # seaborn: a second
+
     scales = [read_results(suite, scale) for scale in SCALES]
     texts = pages(suite, scales)
     for path in texts:
@@ -42,12 +44,15 @@ def render(suite: Suite) -> list[Path]:
                 f"{path} was not written by potluck reproduce: it does not begin with {MADE!r}; "
                 f"move it away to have the results there"
             )
+    pictures = suite.folder.parent / "docs" / "results"
     for path, text in texts.items():
+        path.parent.mkdir(exist_ok=True)
         write_atomically(path, text.encode())
     written = list(texts)
     for results in scales:
         for name, figure in chain(plots.draw_all(results), plots_kinds.draw_all(results)):
-            written.append(suite.folder.parent / "docs" / "results" / name)
+            pictures.mkdir(exist_ok=True)
+            written.append(pictures / name)
             write_atomically(written[-1], plots.png(figure))
     return written
 

@@ -4,7 +4,6 @@ A cell whose recipe is another one now counts as never run.
 """
 
 import math
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,17 +72,6 @@ class CellResult(Struct, frozen=True, kw_only=True):
     torch: str
     cpu_s: Quantity  # Core time of the whole run, evaluations included: the run has one thread
     node: Mapping[str, NodeResult]
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that all of it comes to its place, or the older one stays."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        beside.write_bytes(data)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def result_file(folder: Path, cell: CellSpec) -> Path:

@@ -22,9 +22,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from potluck_experiments.cells import CellSpec, Reuse
+from potluck_experiments.cells import CellSpec
 from potluck_experiments.origin import code_now, make_missing_bases, require_same_bases
-from potluck_experiments.progress import ToldProgress, longest_first, states_of
+from potluck_experiments.progress import ToldProgress, finished, longest_first
 from potluck_experiments.suite import Suite
 
 # Threads that spin while they wait would take the cores that other cells need.
@@ -45,15 +45,16 @@ class CellsOutcome:
 
 def run_cells(
     suite: Suite, cells: Sequence[CellSpec], *, jobs: int, runs: Path, console: Console,
-    reuse: Reuse = "all", keep_runs: bool = False,
+    again: bool = False, keep_runs: bool = False,
 ) -> CellsOutcome:  # fmt: skip
-    """Run the cells that have no result to reuse, ``jobs`` at a time, below the folder ``runs``.
+    """Run the cells, ``jobs`` at a time, below the folder ``runs``: those that have no result, or
+    all of them ``again``.
     A second Ctrl-C raises KeyboardInterrupt; the processes are gone then."""
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
-    code, states = code_now(suite.folder.resolve().parent), states_of(suite, cells, reuse)
-    waiting = [cell for cell in cells if states.is_to_run(cell)]
-    finished = len(cells) - len(waiting)
-    say(f"{len(cells)} cells" + f", {finished} of them are finished" * bool(finished))
+    code, there = code_now(suite.folder.resolve().parent), finished(suite, cells)
+    waiting = [cell for cell in cells if again or cell.name not in there]
+    kept = len(cells) - len(waiting)
+    say(f"{len(cells)} cells" + f", {kept} of them are finished" * bool(kept))
     if not waiting:
         return CellsOutcome()
     make_missing_bases(suite, waiting, jobs=jobs, say=say)
@@ -67,7 +68,7 @@ def run_cells(
         with ThreadPoolExecutor(jobs) as pool:
             futures = []
             for cell in longest_first(suite, waiting):
-                work = (cell, *folders, code, states.state[cell.name] != "to run", keep_runs)
+                work = (cell, *folders, code, again, keep_runs)
                 futures.append(pool.submit(_run_one, context, work, stop, moved, say, told.running))
             while wait(futures, timeout=0.2).not_done:
                 told.write()  # signals are handled in this thread, in between

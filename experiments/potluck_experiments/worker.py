@@ -31,12 +31,13 @@ import potluck.reports.events
 from potluck import run as run_nodes  # here: its two seconds are the server's, not each cell's
 from potluck.evaluation.compare import evaluate_models
 from potluck.evaluation.request import EvaluationRequest
+from potluck.files import write_atomically
 from potluck.reports import RoundReport
 from potluck.reports.runs import COMPLETIONS, Run, WrittenCompletion, read_lines
 from potluck_experiments import results
 from potluck_experiments.cells import CellSpec
 from potluck_experiments.origin import Code, base_digest
-from potluck_experiments.results import CellResult, NodeResult, NotationCurve, write_atomically
+from potluck_experiments.results import CellResult, NodeResult, NotationCurve
 from potluck_experiments.suite import ExperimentError
 
 MOST_SAMPLED = 100
@@ -124,6 +125,7 @@ def _run(work: Work, line: Connection, stop: Event) -> tuple[str, str]:
     sampled = {} if cell.scale == "words" else pass_at_8(cell, folder)
     result = collect(cell, folder, origin, sampled)
     file = results.result_file(work.experiments, cell)
+    file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, msgspec.json.encode(result) + b"\n")
     note.unlink()  # a cell that is run again does not go on with this run
     if not work.keep_run:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from potluck import ConfigError, as_tree
 from potluck.objective.methods import method_of
 from potluck_experiments.cells import cells_of, make_cell, runs_of
 from potluck_experiments.results import read_results
@@ -95,12 +94,6 @@ def test_a_cell_is_the_files_recipe_with_its_models_and_what_the_setting_changes
     assert (plain.rounds, plain.sampling) == (cell.config.rounds, cell.config.sampling)
 
 
-def test_half_the_generation_is_half_the_problems(tmp_path):
-    suite = make_suite(tmp_path)
-    assert make_cell(suite, "tiny", "digits", ("small",), "alone", 0).config.problems_per_round == 2
-    assert make_cell(suite, "tiny", "digits", ("small",), "half", 0).config.problems_per_round == 1
-
-
 def test_a_scale_may_change_the_rates_of_a_setting_and_of_no_other(tmp_path):
     recipe = RECIPE.replace("[node.small]", "[node.small]\nlearning_rate = 3e-4")
     recipe = recipe.replace("[node.large]", "[node.large]\nlearning_rate = 1e-4")
@@ -140,11 +133,6 @@ def test_the_digest_changes_with_whatever_the_recipe_says_and_with_nothing_else(
     assert digest("f", settings=more) != same
 
 
-def test_no_path_of_this_machine_is_in_a_recipe(tmp_path):
-    for cell in cells_of(suite := make_suite(tmp_path), suite.experiments, "tiny", 1):
-        assert str(tmp_path) not in str(as_tree(cell.config))
-
-
 def test_models_that_work_together_share_everything_but_their_nodes(tmp_path):
     other = RECIPE.replace("rounds = 2", "rounds = 3")
     scale = SCALE.replace("recipe.toml#large", "other.toml#large")
@@ -167,12 +155,6 @@ def test_a_cell_whose_files_leave_method_and_plan_out_is_what_the_default_was_wh
     ran = make_cell(suite, "tiny", "digits", ("small",), "alone", 0)
     assert not {"plan", "objective"} & ran.recipe.keys()  # so its digest is as it was
     assert (method_of(ran.config.objective), ran.config.plan) == ("f-tis", "vertical")
-
-
-def test_a_setting_that_makes_no_recipe_is_refused(tmp_path):
-    suite = make_suite(tmp_path, settings=SETTINGS.replace("importance=none", "importance=non"))
-    with pytest.raises(ConfigError, match=r"objective\.importance is 'non'"):
-        make_cell(suite, "tiny", "digits", ("small",), "nois", 0)
 
 
 def test_an_index_stands_for_a_model_a_pair_and_a_node_of_each_number(tmp_path):

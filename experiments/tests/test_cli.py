@@ -89,23 +89,21 @@ def test_it_runs_an_experiment_with_the_scales_seeds_and_renders_the_pages(
     ((cells, jobs, options),) = asked
     assert cells == [f"{name}.{seed}" for seed in (0, 1) for name in FIG04]
     assert jobs == 3
-    assert (options["reuse"], options["keep_runs"]) == ("all", False)
+    assert options == {"runs": cli.RUNS, "again": False, "keep_runs": False}
     assert page == ["experiments"]
 
 
 def test_every_option_reaches_the_runner(suite, says, asked):
-    assert (
-        says("fig04", "--seeds", 1, "--stale", "--keep-runs", "--experiments", suite.folder)[0] == 0
-    )
+    assert says("fig04", "--seeds", 1, "--keep-runs", "--experiments", suite.folder)[0] == 0
     ((cells, jobs, options),) = asked
     assert cells == [f"{name}.0" for name in FIG04]
     assert jobs >= 1
-    assert (options["reuse"], options["keep_runs"]) == ("fresh", True)
+    assert options["keep_runs"]
     assert says("fig13", "fig04", "fig04", "--seeds", 1)[0] == 0
     assert sorted(asked[1][0]) == sorted([*asked[0][0], "digits.small+twin.f-tis.0"])
     assert says("fig04", "--seeds", 1, "--again")[0] == 0
     assert asked[2][0] == asked[0][0]
-    assert asked[2][2]["reuse"] == "none"
+    assert asked[2][2]["again"]
 
 
 @pytest.mark.parametrize(
@@ -130,26 +128,15 @@ def test_a_slip_is_one_line_and_runs_nothing(suite, says, asked, page, words, to
     assert err.count("\n") == 1
 
 
-def test_what_failed_is_named_and_is_exit_code_1(suite, says, asked, page):
-    asked.outcome = CellsOutcome(finished=["a"], failed={"digits.small.alone.0": "no disk left"})
-    code, _, err = says("fig04")
-    assert code == 1
-    assert "potluck: digits.small.alone.0: no disk left\n" in err
-    assert "1 cells failed; the same command tries them again" in err
-    assert page == ["experiments"]
-
-
-def test_cells_that_are_busy_elsewhere_are_told_and_are_exit_code_1(suite, says, asked):
-    asked.outcome = CellsOutcome(finished=["a"], busy=["digits.small.alone.0"])
-    code, _, err = says("fig04")
-    assert (code, "1 cells are being run by another command" in err) == (1, True)
-
-
-def test_a_system_without_locks_is_told_in_one_line(suite, says, asked, monkeypatch):
-    monkeypatch.setattr(cli.os, "name", "nt")
-    code, out, err = says("fig04")
-    assert (code, out, asked) == (2, "", [])
-    assert "needs Linux or macOS" in err
+def test_what_failed_or_is_busy_elsewhere_is_told_and_is_exit_code_1(suite, says, asked, page):
+    for outcome, told in (
+        (CellsOutcome(failed={"a.0": "no disk left"}), "potluck: a.0: no disk left\n"),
+        (CellsOutcome(busy=["a.0"]), "1 cells are being run by another command"),
+    ):
+        asked.outcome = outcome
+        code, _, err = says("fig04")
+        assert (code, told in err) == (1, True)
+    assert page == ["experiments"] * 2
 
 
 def test_ctrl_c_is_exit_code_130_and_says_how_to_go_on(suite, says, asked):
@@ -161,60 +148,36 @@ def test_ctrl_c_is_exit_code_130_and_says_how_to_go_on(suite, says, asked):
     assert (code, "stopped at once; finished cells stay" in err) == (130, True)
 
 
-@pytest.fixture
-def stale(monkeypatch):
-    """Names of cells that are stale."""
-    names = set()
-
-    def changed(folder, cells):
-        return {c.name: ("src/potluck/types.py",) if c.name in names else () for c, _ in cells}
-
-    monkeypatch.setattr("potluck_experiments.progress.changed_since", changed)
-    return names
-
-
-def test_the_list_tells_what_is_finished_and_counts_a_shared_cell_once(
-    suite, says, asked, page, stale
-):
+def test_the_list_tells_what_is_finished_and_counts_a_shared_cell_once(suite, says, asked, page):
     finish(suite, cell_of(suite, ("small",), "alone"), cpu_s=60)
     finish(suite, cell_of(suite, ("large",), "alone"), cpu_s=120)
     finish(suite, cell_of(suite, ("small", "large"), "f-tis"), cpu_s=240)
-    stale.add("digits.large.alone.0")
     code, out, _ = says("--list")
-    rows = {line.split()[0]: line.split()[-5:] for line in out.splitlines()}
+    rows = {line.split()[0]: line.split()[-4:] for line in out.splitlines()}
     assert code == 0
     # All: two seeds of the pair (240 s), small (60), large (120) and the A/A pair (240).
     # Left: the pair, small and large of seed 1: 240 + 60 + 120 s; both of the A/A pair: 240 s each.
-    assert rows["fig04_size"] == ["6", "3", "1", "14", "7"]
-    assert rows["fig13_same"] == ["4", "1", "0", "10", "9"]
-    assert rows["together"] == ["8", "3", "1", "22", "15"]
-    assert "1 cells are stale; changed since: src/potluck/types.py\n" in out
-    # The stale one too: 120 s.
-    _, out, _ = says("--list", "--stale")
-    rows = {line.split()[0]: line.split()[-5:] for line in out.splitlines()}
-    assert rows["together"] == ["8", "2", "1", "22", "17"]
+    assert rows["fig04_size"] == ["6", "3", "14", "7"]
+    assert rows["fig13_same"] == ["4", "1", "10", "9"]
+    assert rows["together"] == ["8", "3", "22", "15"]
     _, out, _ = says("--list", "--again")
-    rows = {line.split()[0]: line.split()[-5:] for line in out.splitlines()}
-    assert rows["together"] == ["8", "0", "1", "22", "22"]
+    rows = {line.split()[0]: line.split()[-4:] for line in out.splitlines()}
+    assert rows["together"] == ["8", "0", "22", "22"]
     assert (asked, page) == ([], [])
     assert "fig13" not in says("fig04", "--list")[1]
 
 
-def test_the_check_tells_each_cell_and_starts_nothing(suite, says, asked, page, stale):
+def test_the_check_tells_each_cell_and_starts_nothing(suite, says, asked, page):
     finish(suite, cell_of(suite, ("small",), "alone"))
     finish(suite, cell_of(suite, ("large",), "alone"))
-    stale.add("digits.small.alone.0")
     code, out, _ = says("fig04", "--seeds", 1, "--check")
     assert code == 0
     assert out.splitlines()[:3] == [
         "to run    digits.small+large.f-tis.0",
-        "stale     digits.small.alone.0",
+        "finished  digits.small.alone.0",
         "finished  digits.large.alone.0",
     ]
     assert "1 of 3 cells to run, ? core-minutes" in out
-    _, out, _ = says("fig04", "--seeds", 1, "--check", "--stale")
-    assert [line.split()[0] for line in out.splitlines()[:3]] == ["to", "to", "finished"]
-    assert "2 of 3 cells to run, >= 1 core-minutes" in out
     assert "3 of 3 cells to run, >= 2 " in says("fig04", "--seeds", 1, "--check", "--again")[1]
     assert (asked, page) == ([], [])
 
@@ -267,15 +230,10 @@ def test_what_is_known_to_take_longest_is_run_first(suite):
     assert [cell.name for cell in ordered] == [f"{n}.{seed}" for seed in (0, 1) for n in names]
 
 
-def test_whoever_lists_never_imports_torch_and_other_commands_not_even_pandas():
-    def loaded(*modules):
-        code = f"import sys, {', '.join(modules)}; print(*sys.modules)"
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
-            env={"PYTHONPATH": ":".join(sys.path)},
-        )  # fmt: skip
-        return set(done.stdout.split())
-
-    names = ("run", "progress", "render")
-    assert not {"torch", "transformers"} & loaded(*(f"potluck_experiments.{n}" for n in names))
-    assert not {"torch", "pandas", "scipy", "seaborn"} & loaded("potluck_experiments.cli")
+def test_whoever_lists_imports_neither_torch_nor_pandas():
+    modules = ", ".join(f"potluck_experiments.{name}" for name in ("cli", "run", "progress"))
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, {modules}; print(*sys.modules)"],
+        capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)},
+    )  # fmt: skip
+    assert not {"torch", "transformers", "pandas", "scipy", "seaborn"} & {*done.stdout.split()}

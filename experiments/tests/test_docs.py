@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from potluck_experiments.cells import cells_of
-from potluck_experiments.progress import hours_of
 from potluck_experiments.suite import read_suite
 
 pytestmark = pytest.mark.page
@@ -46,13 +45,3 @@ def test_what_the_page_names_is_there(suite):
             assert suite.find(word)
     for setting in ("f-tis", "alone", "half"):
         assert setting in suite.settings
-
-
-def test_the_hours_that_the_page_names_are_those_of_the_estimate():
-    suite = read_suite(ROOT / "experiments")
-    cells = cells_of(suite, suite.experiments, "paper", suite.scales["paper"].seeds)
-    hours = sum(hours_of(cell.config, "H200") for cell in cells)
-    (said,) = re.findall(
-        r"For all (\d+) cells it says (\d+) hours on an H200", " ".join(PAGE.split())
-    )
-    assert said == (str(len(cells)), f"{hours:.0f}")

@@ -15,10 +15,8 @@ from time import monotonic
 START_LIMIT_S = 120.0
 """Time on the clock until a process is ready. An idle machine needs one or two."""
 SERVE = "from potluck.confined import answer_lines; from {} import prepare; answer_lines(prepare)"
-LONGEST_ERROR = 2000
-"""Characters of an error's line."""
-LONGEST_ANSWER = 2**26
-"""Bytes of a line that is read."""
+LONGEST_ERROR, LONGEST_ANSWER = 2000, 2**26
+"""Characters of an error's line that is written, bytes of a line that is read."""
 
 
 class NotReady(Exception):
@@ -52,9 +50,8 @@ class Confined:
         return self._process
 
     def ask(self, text: str, limit_s: float, *, tries: int = 2) -> str:
-        """Write ``text`` and read the next line, within ``limit_s`` on the clock. Return "" where
-        the process breaks a limit, or writes what it was not asked for: it is ended then. Raise
-        NotReady if none starts."""
+        """Write ``text`` and read the next line, within ``limit_s`` on the clock. Return "" and end
+        the process where it breaks a limit or writes unasked. Raise NotReady if none starts."""
         for _ in range(tries):
             with suppress(BrokenPipeError):  # it ended since it was last asked
                 if self.process is None:

@@ -41,12 +41,9 @@ DRAWN = {"\n": "⏎", "\r": "⏎", "\r\n": "⏎", "\t": " "}
 
 
 def printable(text: str, limit: int = 200) -> str:
-    """Put ``text`` on one line, without what could steer a terminal or turn the reading order.
-
-    A model or a peer chose the characters, so nothing in it may move a cursor, hide a part or
-    span lines. Markup (of rich, of HTML) stays: only the place that shows the text knows which
-    markup counts, so it escapes it. The result has at most ``limit`` characters, the ellipsis of
-    a text that was cut included.
+    """Put ``text``, of a model or a peer, on one line of at most ``limit`` characters, without what
+    could steer a terminal, hide a part or turn the reading order. Markup (of rich, of HTML) stays:
+    the place that shows the text escapes it.
 
     >>> printable("4+8=12\\n\\x1b[31mred")
     '4+8=12⏎[31mred'

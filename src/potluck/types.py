@@ -39,15 +39,12 @@ LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 NODE_NAME = re.compile(r"[a-z0-9-]{1,32}")
 """Pattern of a node's name, which becomes a folder, a key on the network and a label."""
-
-
 WHOLE = 1 - 1e-9
 """Weighted rewards that make 1 in mathematics may make a little less in floating point."""
 
 
 def is_right(reward: float) -> bool:
-    """Return whether an answer that earns ``reward`` is right, here and wherever answers are
-    counted: it earns the whole reward, 1, or more."""
+    """Tell whether an answer that earns ``reward`` counts as right: it earns 1 or more."""
     return reward >= WHOLE
 
 
@@ -107,12 +104,6 @@ class Completion:
     """One answer that one node's model wrote to one problem.
 
     It keeps locked copies of its arrays, so that nothing changes them after the checks.
-
-    >>> token_T, logp_T = np.array([5, 10], np.int32), np.array([-0.5, 0.0], np.float32)
-    >>> completion = Completion("sum/2+3", "north", 0, token_T, logp_T, "stop")
-    >>> completion.token_T[0] = 6
-    Traceback (most recent call last):
-    ValueError: assignment destination is read-only
     """
 
     problem_id: str
@@ -168,11 +159,10 @@ class Completion:
     ) -> "tuple[Completion, ...]":
         """Make many at once, equal to those made one by one, in a few passes over whole arrays.
 
-        ``token_X`` and ``logp_X`` (None: none has any) are of all, one completion after the other;
-        ``texts`` has one for each, or is empty if none has any; so has ``episodes``, its turns and
-        what was observed.
-        The completions are views of one locked copy: each keeps the arrays of all in memory. Raise
-        ValueError if a completion is wrong, or lists and arrays do not fit each other.
+        ``token_X`` and ``logp_X`` are of all, one completion after the other; ``texts``, and
+        ``episodes`` (turns, and what was observed), have one for each or are empty. The completions
+        are views of one locked copy: each keeps the arrays of all in memory. Raise ValueError if a
+        completion is wrong, or lists and arrays do not fit each other.
         """
         texts = texts or [None] * len(lengths)
         episodes = episodes or [((), b"")] * len(lengths)
@@ -231,7 +221,7 @@ def _checked(
     episodes: Sequence[tuple[tuple[int, ...], bytes]],
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return locked copies of the arrays; raise ValueError if a completion is not as ``Completion``
-    says, with its name, what it has, and what was expected."""
+    says."""
 
     def refuse(row: int, found: str, expected: str) -> NoReturn:
         name = _name(indices[row], problem_ids[row], author)
@@ -338,7 +328,8 @@ class Group:
 
     problem: Problem
     rows: tuple[Row, ...]
-    """[G] in the one order that every node derives: by author, then by index."""
+    """[G] in one order: in step by author, then by index, on every node alike; at a node's own
+    pace its own rows first."""
     rewards: tuple[float, ...]
     """[G] graded here. Rewards are never taken from a peer."""
     parts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)

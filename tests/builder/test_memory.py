@@ -1,5 +1,7 @@
 """The estimate of memory against what torch's allocator was asked for."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -7,11 +9,12 @@ from msgspec.structs import replace
 from torch.profiler import ProfilerActivity, profile
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+import qwen
 from potluck.builder.memory import Prompts, memory_of
 from potluck.config import LoraConfig, NodeConfig, RunConfig, SamplingConfig
 from potluck.model import LanguageModel, make_optimizer
 from potluck.model.lora import add_adapter
-from potluck.model.shape import published_shape, shape_of
+from potluck.model.shape import shape_of
 from potluck.node.learning.batch import Batch
 from potluck.node.learning.learner import Learner
 from potluck.rollout.base import RandomSampler, RolloutRequest
@@ -21,7 +24,7 @@ from potluck.tasks.table import JsonlOptions
 from potluck.types import Completion, Problem
 
 PROMPT, NEW, ROWS = 24, 40, 8
-PARAMETERS = {"0.5B": 0.494e9, "1.5B": 1.54e9, "3B": 3.09e9, "7B": 7.62e9}
+PARAMETERS = {"0.5B": 0.494e9, "1.5B": 1.54e9, "3B": 3.09e9}
 """As the Qwen2.5 technical report gives them."""
 
 
@@ -108,7 +111,7 @@ def learning(policy, run, author="a"):
 
 DEEP = {"vocab_size": 500, "hidden_size": 96, "num_hidden_layers": 6, "num_attention_heads": 6,
         "num_key_value_heads": 1, "intermediate_size": 512}  # fmt: skip
-BROAD = {"vocab_size": 20_000, "hidden_size": 64, "num_hidden_layers": 2,
+BROAD = {"vocab_size": 10_000, "hidden_size": 64, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128}  # fmt: skip
 NODE = NodeConfig(model="-", micro_batch_tokens=ROWS // 2 * (PROMPT + NEW))
 LORA = replace(NODE, lora=LoraConfig(r=8))
@@ -117,12 +120,10 @@ SETTINGS = {
     "recomputed": (DEEP, replace(NODE, gradient_checkpointing=True)),
     "bfloat16": (DEEP, replace(NODE, dtype="bfloat16")),
     "eager": (DEEP, replace(NODE, attention="eager")),
-    "adapters": (DEEP, LORA),
     "adapters, bfloat16": (DEEP, replace(LORA, dtype="bfloat16", gradient_checkpointing=True)),
     "a broad head": (BROAD, NODE),
     "a broad head of its own": (BROAD | {"tie_word_embeddings": False}, NODE),
     "a broad head, frozen": (BROAD, LORA),
-    "a broad head, bfloat16": (BROAD, replace(NODE, dtype="bfloat16")),
 }
 
 
@@ -151,7 +152,7 @@ def test_an_author_that_is_not_trusted_takes_a_gradient_of_its_own():
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_learning_takes_what_was_estimated_where_logits_come_in_chunks(dtype, monkeypatch):
-    monkeypatch.setattr("potluck.model.scoring.LOGITS_AT_ONCE", 2**19)
+    monkeypatch.setattr("potluck.model.scoring.LOGITS_AT_ONCE", 2**18)
     policy, run, memory = set_up(replace(NODE, dtype=dtype), **BROAD)
     assert 0.94 <= memory.learning / learning(policy, run) <= 1.2
 
@@ -171,21 +172,24 @@ def test_writing_takes_what_was_estimated(shape):
 
 
 @pytest.mark.parametrize("size", PARAMETERS)
-def test_the_published_shapes_have_the_published_numbers_of_weights(size):
-    shape = published_shape(f"Qwen/Qwen2.5-{size}")
-    assert shape.parameters == pytest.approx(PARAMETERS[size], rel=0.005)
-    assert published_shape(f"Qwen/Qwen2.5-Coder-{size}") == shape
-    assert published_shape(f"Qwen/Qwen2.5-Koder-{size}") is None
+def test_a_shape_has_the_published_number_of_weights(size):
+    found = shape_of(qwen.config(size)).parameters
+    assert found == pytest.approx(PARAMETERS[size], rel=0.005)
+
+
+@cache
+def middle():
+    return shape_of(qwen.config("1.5B"))
 
 
 def memory_with(config=None, **changes):
     node = replace(NodeConfig(model="-"), **changes)
     run = config or RunConfig(name="x", node={"a": node})
-    return memory_of(run, "a", published_shape("Qwen/Qwen2.5-1.5B"), Prompts(100, 200))
+    return memory_of(run, "a", middle(), Prompts(100, 200))
 
 
 def test_state_is_counted_by_hand():
-    many = published_shape("Qwen/Qwen2.5-1.5B").parameters
+    many = middle().parameters
     assert memory_with().state == 12 * many
     assert memory_with(optimizer="adamw-8bit").state == 6 * many
     # Queries have 1,536 outputs, values 256, in each of 28 layers.
@@ -195,7 +199,7 @@ def test_state_is_counted_by_hand():
 
 
 def test_a_bfloat16_copy_to_write_is_counted_where_the_formats_differ():
-    many = published_shape("Qwen/Qwen2.5-1.5B").parameters
+    many = middle().parameters
     lora = {"lora": LoraConfig(), "dtype": "bfloat16", "sampling_dtype": "bfloat16"}
     same, full = memory_with(**lora), memory_with(sampling_dtype="bfloat16")
     assert full.writing - same.writing == 2 * many

@@ -1,4 +1,4 @@
-"""The command line of a swarm: run with a process each, join, keys, certificates, relay, doctor."""
+"""The command line of a swarm: run with a process each, join, keys, relay, doctor."""
 
 import json
 import os
@@ -104,10 +104,6 @@ ENDS = {  # codes, complaints, has it begun: code, complaints
     "a mistake that both found": ((2, 2), (NO_MODEL, NO_MODEL), False, 2, [NO_MODEL]),
     "a mistake that one found, and the other was asked to stop":
         ((2, 130), (NO_MODEL, "potluck: stopped at once"), False, 2, [NO_MODEL]),
-    "the other one had not even begun to listen":
-        ((2, ASKED), (NO_MODEL, "KeyboardInterrupt"), False, 2, [NO_MODEL]),
-    "two mistakes": (
-        (2, 2), ("potluck: one", "potluck: two"), False, 2, ["potluck: one", "potluck: two"]),
     "one was killed and the other finished":
         ((KILLED, 0), ("a warning of torch's",), True, 1, ["potluck: a: killed by SIGKILL"]),
     "one broke down and the other finished":
@@ -254,11 +250,6 @@ OPTIONS = [
     (["--all-here"], lambda call: call[3]["all_here"] is True),
     (["--web-at", "127.0.0.1:0"], lambda call: call[3]["watches_status"] is True),
     (["--set", "rounds=3"], lambda call: call[0].rounds == 3),
-    (
-        ["--connect", "tcp/a:1", "--connect", "tcp/b:2"],
-        lambda call: call[0].swarm.connect == ("tcp/a:1", "tcp/b:2"),
-    ),
-    (["--listen", "tcp/h:7447"], lambda call: call[0].swarm.listen == ("tcp/h:7447",)),
 ]
 
 
@@ -304,9 +295,12 @@ def test_addresses_on_the_command_line_stand_for_those_of_the_recipe(desk, potlu
     text = Path("first.toml").read_text()
     table = '\n[swarm]\nlisten = ["tcp/old:1"]\nconnect = ["tcp/old:2"]\ngather_s = 7\n'
     (desk / "first.toml").write_text(text + table)
-    potluck_says(*JOIN, "--connect", "tcp/new:2")
+    potluck_says(*JOIN, "--connect", "tcp/new:2", "--connect", "tcp/new:3")
     potluck_says(*JOIN, "--listen", "tcp/new:1")
-    assert [call[0].swarm.connect for call in joined] == [("tcp/new:2",), ("tcp/old:2",)]
+    assert [call[0].swarm.connect for call in joined] == [
+        ("tcp/new:2", "tcp/new:3"),
+        ("tcp/old:2",),
+    ]
     assert [call[0].swarm.listen for call in joined] == [("tcp/old:1",), ("tcp/new:1",)]
     assert {call[0].swarm.gather_s for call in joined} == {7}
 
@@ -331,8 +325,6 @@ JOIN_MISTAKES = [
         ["join", "first.toml", "--as", "Guest", "--model", "x", "--set", "swarm.open=true"],
         ".node.Guest.: a node's name is 1 to 32 of a-z",
     ),
-    (["join", "none.toml", "--as", "large"], "there is no recipe none.toml"),
-    (["join", "list.json", "--as", "large"], "has no node 'large'"),
     (["join", "odd.json", "--as", "large"], "has no node 'large'"),
     ([*JOIN, "--display", "liv"], "--display is 'liv'; choose one of live, lines, none$"),
 ]
@@ -340,7 +332,6 @@ JOIN_MISTAKES = [
 
 @pytest.mark.parametrize("words, way_out", JOIN_MISTAKES)
 def test_a_mistake_in_joining_is_one_line(desk, refused, joined, words, way_out):
-    (desk / "list.json").write_text("[]")
     (desk / "odd.json").write_text('{"node": 3}')
     assert re.search(way_out, refused(*words))
     assert not joined
@@ -388,7 +379,7 @@ def test_a_join_that_fails_has_the_code_that_a_run_has(potluck_says, joins, erro
     assert potluck_says(*JOIN, "--display", "lines") == (code, "", f"potluck: {error}\n")
 
 
-# Keys and certificates.
+# Keys.
 
 
 def test_keys_makes_a_key_once_and_prints_the_line_of_a_roster_alone(desk, potluck_says):
@@ -406,37 +397,9 @@ def test_keys_makes_a_key_once_and_prints_the_line_of_a_roster_alone(desk, potlu
     assert (desk / "secret/here").read_text() == before
 
 
-def test_keys_and_certificates_write_nothing_for_what_is_no_name_or_host(desk, refused):
+def test_keys_writes_nothing_for_what_is_no_name(desk, refused):
     assert "'North Pole' is no name of a node" in refused("keys", "North Pole")
-    assert "'a:1' is no host" in refused("certificates", "certs", "north", "--host", "a:1")
     assert not list(desk.rglob("*.key"))
-
-
-def test_certificates_are_written_and_it_is_said_what_goes_where(desk, potluck_says):
-    code, out, err = potluck_says("certificates", "certs", "north", "relay", "--days", "30")
-    assert (code, err) == (0, "")
-    assert "certs/north: for north; copy it to that machine" in out
-    assert "certs/ca.key signs new nodes: keep it" in out
-    assert (desk / "certs/relay/relay.pem").exists()
-
-
-def test_certificates_hold_for_the_hosts_that_are_named_and_for_this_machine(
-    potluck_says, monkeypatch
-):
-    calls = []
-
-    def write(folder, names, hosts, days):
-        calls.append((folder, names, hosts, days))
-        return tuple(folder / name for name in names)
-
-    monkeypatch.setattr("potluck.exchange.keys.certificates.write_certificates", write)
-    potluck_says("certificates", "c", "a", "b", "--host", "x.org", "--host", "127.0.0.1")
-    potluck_says("certificates", "c", "a", "--days", "7")
-    local = ("localhost", "127.0.0.1", "::1")
-    assert calls == [
-        (Path("c"), ["a", "b"], (*local, "x.org"), 365),
-        (Path("c"), ["a"], local, 7),
-    ]
 
 
 # Relay.
@@ -527,9 +490,7 @@ def test_every_option_of_a_relay_reaches_its_line(potluck_says, router):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "signals", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGTERM, signal.SIGINT]]
-)
+@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM, signal.SIGINT]])
 def test_a_relay_ends_well_however_it_is_told_to(potluck_says, router, signals):
     router.signals = signals
     code, out, err = potluck_says("relay")

@@ -13,7 +13,7 @@ from potluck.launch.in_process import run
 def tree(desk):
     """A recipe of a second."""
     nodes = dict.fromkeys(("small", "twin"), tiny.save(desk / "model"))
-    words = ("rounds=2", "plan=horizontal", "objective.method=lws", 'control=["half"]', "seed=3")
+    words = ("rounds=1", "plan=horizontal", "objective.method=lws", 'control=["half"]', "seed=3")
     return as_tree(tiny.recipe(nodes, *words))
 
 

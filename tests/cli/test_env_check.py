@@ -52,7 +52,6 @@ def test_rows_actions_and_the_kind_reach_the_check_and_a_doubt_is_no_failure(
 
 def test_what_cannot_be_played_is_one_line_and_ends_with_2(potluck_says, desk):
     (desk / "own.py").write_text(CLASSES)
-    for words in (("--rows", "no.jsonl"), ("--environment",)):
-        code, out, err = potluck_says("env", "check", "own.py:steady", *words)
+    for words in (("own.py:steady", "--rows", "no.jsonl"), ("no.py:steady",)):
+        code, out, err = potluck_says("env", "check", *words)
         assert (code, out, err.count("\n")) == (2, "", 1)
-    assert potluck_says("env", "check", "no.py:steady")[0] == 2

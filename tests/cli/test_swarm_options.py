@@ -92,18 +92,6 @@ def test_certificates_reach_the_session_with_the_names_of_all_members(recipe, op
     assert (str(tls.folder), tls.name, tls.names) == ("certificates", "north", ("north", "south"))
 
 
-def test_with_certificates_a_plain_address_is_refused(recipe):
-    with pytest.raises(ConfigError, match=r"swarm.listen is 'tcp.*expected 'tls"):
-        recipe("swarm.tls={folder='certificates'}")
-
-
-def test_an_address_that_is_none_is_refused_with_the_recipe(recipe):
-    for key in ("listen", "connect"):
-        for address in ("there:7447", "udp/there:7447", "tcp/there", "tcp/the re:1"):
-            with pytest.raises(ConfigError, match=rf"swarm.{key} is '.*'; expected tcp/HOST:PORT"):
-                recipe(f"swarm.{key}=['{address}']")
-
-
 @pytest.mark.parametrize("key", ["stranger_share", "strangers_share"])
 def test_a_share_in_which_no_strangers_group_has_a_place_is_refused(recipe, key):
     with pytest.raises(
@@ -193,23 +181,16 @@ def terms(config, name="north"):
     return agreements_of(config, make_task(config), {name: policy})[name]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_nodes_with_other_problems_shares_or_limits_are_at_another_task(recipe):
+    plain = terms(recipe()).provenance
+    for change in (
         *("seed=1", "plan=vertical", "problems_per_round=6", "group_size=5", "task.width=5"),
         *("sampling.max_new_tokens=5", "sampling.max_total_tokens=31", "node.south.weight=2"),
         *("task.reward=hash", "swarm.open=true"),
-    ],
-)
-def test_nodes_with_other_problems_shares_or_limits_are_at_another_task(recipe, change):
-    assert terms(recipe(change)).provenance.task != terms(recipe()).provenance.task
-
-
-@pytest.mark.parametrize(
-    "change", ["node.north.learning_rate=1", "objective.method=nois", "deadline_s=3", "rounds=9"]
-)
-def test_what_is_a_nodes_own_affair_does_not_part_it_from_the_others(recipe, change):
-    assert terms(recipe(change)).provenance == terms(recipe()).provenance
+    ):
+        assert terms(recipe(change)).provenance.task != plain.task, change
+    own_affairs = "node.north.learning_rate=1", "objective.method=nois", "deadline_s=3", "rounds=9"
+    assert terms(recipe(*own_affairs)).provenance == plain
 
 
 def test_how_it_samples_and_where_it_stops_is_in_what_a_node_says_of_itself(recipe):

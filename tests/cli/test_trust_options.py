@@ -89,7 +89,7 @@ def lines(folder, name="north"):
 def test_a_run_heeds_it_and_reports_the_share_of_each_that_is_not_trusted(models, tmp_path):
     gradient = {}
     for trust in ("roster", "nobody"):
-        overrides = f"objective.trust={trust}", "objective.untrusted_exponent=0.1"
+        overrides = f"objective.trust={trust}", "objective.untrusted_exponent=0.1", "rounds=1"
         config = tiny.recipe(models, *overrides, plan="horizontal", group_size=6)
         run(config, tmp_path / trust)
         found = lines(tmp_path / trust)

@@ -155,14 +155,6 @@ def test_a_method_beside_fields_that_agree_is_no_contradiction(toml):
     assert run == load(toml(TWO_NODES))
 
 
-def test_a_task_is_chosen_by_its_name(toml):
-    assert load(toml(TWO_NODES), ["task.name=gsm8k"]).task == Gsm8kOptions()
-    assert load(toml(TWO_NODES), ["task={name='digits',width=4}"]).task == DigitsOptions(width=4)
-    for name in TASKS:
-        named = [f"task.name={name}", *([f"task.{NEEDS[name]}"] if name in NEEDS else [])]
-        assert as_tree(load(toml(TWO_NODES), named))["task"]["name"] == name
-
-
 def test_horizontal_takes_as_many_nodes_as_a_group_has_completions(toml):
     assert load(toml(TWO_NODES), ["plan=horizontal", "group_size=2"]).group_size == 2
     third = TWO_NODES + "[node.third]\nmodel = 'x'\n"
@@ -198,14 +190,6 @@ def test_an_override_wins_over_the_file_and_an_earlier_one_and_may_open_a_table(
     assert run.swarm == SwarmConfig(cohort=3)
     assert run.node["small"] == NodeConfig(model="models/tiny")
     assert run.node["large"] == load(toml(TWO_NODES)).node["large"]
-
-
-@pytest.mark.parametrize(
-    "raw, name",
-    [("a=b", "a=b"), ("'12'", "12"), ("two words", "two words"), ("builtin:x", "builtin:x")],
-)
-def test_what_is_no_toml_value_is_text_as_it_stands(toml, raw, name):
-    assert load(toml(TWO_NODES), [f"node.small.model={raw}"]).node["small"].model == name
 
 
 NEEDS = {
@@ -366,27 +350,16 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, mo
             "objective.importance=none",
             "method 'f-tis' means importance = 'truncated', but importance is 'none'; drop one",
         ),
-        ("objective.loss_type=ppo", "objective.loss_type is 'ppo'; choose one of grpo, dr_grpo"),
         ("objective.beta=-1", "objective.beta is -1: Expected `float` >= 0.0"),
-        ("node.small.lr_schedule=cos", "lr_schedule is 'cos'; choose one of constant, linear, "),
         ("node.small.adam_betas=[0.9]", r"adam_betas is \[0.9\]; expected a list of 2"),
-        ("node.small.adam_betas=[0.9,1.0]", "is 1.0: Expected `float` < 1.0"),
         ("node.small.lora={targets='all'}", "is 'all'; expected a list, or 'all-linear'"),
         ("node.small.lora={targets=[]}", r"\[node.small.lora\] targets names no layer"),
-        ("objective.weight_cap=0", "objective.weight_cap is 0: Expected `float` > 0.0"),
         ("objective.weight_cap=nan", "objective.weight_cap is nan; expected a finite number"),
-        ("objective.divergence_limit=inf", "divergence_limit is inf; expected a finite number"),
-        ("objective.clip_epsilon=-0.1", "clip_epsilon is -0.1: Expected `float` >= 0.0"),
-        ("sampling.temperature=0", "sampling.temperature is 0: Expected `float` > 0.0"),
         ("sampling.top_p=1.5", "sampling.top_p is 1.5: Expected `float` <= 1.0"),
-        ("sampling.top_k=-1", "sampling.top_k is -1: Expected `int` >= 0"),
         ("plan=diagonal", "plan is 'diagonal'; choose one of vertical, horizontal"),
         ("plan=['vertical']", r"plan is \['vertical'\]; choose one of vertical, horizontal"),
-        ("group_size=1", "group_size is 1: Expected `int` >= 2"),
         ("group_size=12.5", "group_size is 12.5: Expected `int`, got `float`"),
-        ("rounds=0", "rounds is 0: Expected `int` >= 1"),
         ("rounds=true", "rounds is True: Expected `int`, got `bool`"),
-        ("seed='1'", "seed is '1': Expected `int`, got `str`"),
         ("objective=3", "objective is 3; expected a table with importance, filter, others"),
         ("node={small={}}", r"\[node.small\] names no model; give it one, or an engine"),
         ("node=[{model='a'}]", r"expected one table for each name, \[node.NAME\]"),
@@ -394,7 +367,6 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, mo
         ("node.small=1", "node.small is 1; expected a table with model"),
         ("node.smal.sampling_rows=8", "no node is named 'smal'; did you mean 'small'"),
         ("node.small.xyzzy=8", r"\[node.small\] has no key 'xyzzy'; there is model, weight"),
-        ("node.small.weight=0", "node.small.weight is 0: Expected `float` > 0.0"),
         ("node.small.weight_decay=0.1", r"\[node.small\] weight_decay is 0.1, but optimizer"),
         ("shares=speed", r"shares is 'speed'.*pace = 'free'.*weight"),
         ("node.small.server.url=x", r"no key 'server'; its table is \[node.small.engine\], name"),
@@ -406,20 +378,14 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, mo
         ("report_to='wandb'", r"did you mean 'to' in \[log\]\?"),
         ("device=cuda", r"has no key 'device'; did you mean 'device' in \[node.NAME\]\?"),
         ("max_new_tokens=9", r"did you mean 'max_new_tokens' in \[sampling\] or \[evaluation\]"),
-        ("node.small.rank=9", r"\[node.small\] has no key 'rank'; there is model, weight"),
         ("plan.depth=3", "plan is 'vertical', which is no table"),
         ("seed", "'seed' is not of the form key=value"),
         ("task.name=digit", "task.name is 'digit'; did you mean 'digits'"),
         ("task.name=chess", "task.name is 'chess'; there is digits, chain, gsm8k"),
         ("task.name=3", r"\[task\] needs a name; choose one of digits, chain, gsm8k"),
-        ("task.width=4", r"\[task\] needs a name; choose one of digits, chain, gsm8k"),
         ("task={name='digits', path='x'}", r"\[task\] has no key 'path'; did you mean 'path' in "),
         ("task={name='gsm8k', width=3}", r"\[task\] has no key 'width'; there is reward, path"),
         ("task={name='gsm8k', pat='x'}", r"\[task\] has no key 'pat'; did you mean 'path'"),
-        ("task={name='digits', width=9}", "task.width is 9: Expected `int` <= 8"),
-        ("task={name='chain', terms=3}", "task.terms is 3: Expected `int` >= 4"),
-        ("task={name='chain', other_terms=17}", "task.other_terms is 17: Expected `int` <= 16"),
-        ("task={name='jsonl', grading='regex'}", "task.grading is 'regex'; choose one of number"),
         ("task={name='hub'}", r"\[task\] needs 'dataset', which has no default"),
         (
             "task={name='reasoning-gym', dataset='gcd', parameters=3}",
@@ -428,22 +394,17 @@ def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, mo
         ("reward=[{}]", r"\[reward.0\] needs 'function', which has no default"),
         ("reward='a:b'", r"reward is 'a:b'; expected one table for each, \[\[reward\]\]"),
         ("reward=[{function='a.py'}]", r"function is 'a.py'; expected 'task' or 'FILE.py:NAME' or"),
-        ("reward=[{function='a.py:b c'}]", r"function is 'a.py:b c'; expected"),
-        ("reward=[{function='task', weight=inf}]", "weight is inf; expected a finite number"),
         ("task={name='jsonl', answer=''}", r"\[task\] answer is empty, so its grading has not"),
         ("out_of_distribution={name='jsonl', answer=''}", r"\[out_of_distribution\] answer is em"),
-        ("task={name='digits', reward='luck'}", "task.reward is 'luck'; choose one of task, hash"),
         ("node.small.engine.name=vlm", "node.small.engine.name is 'vlm'; did you mean 'vllm'"),
-        ("node.small.engine.url=x", r"\[node.small.engine\] needs a name; choose one of hf, vllm"),
-        ("node.small.engine={name='hf', url='x'}", r"\[node.small.engine\] has no key 'url'"),
-        ("node.small.engine={name='vllm', url='http://x'}", r"engine\] needs 'model', which"),
         ("node.small.lora=3", "node.small.lora is 3; expected a table with r, alpha, dropout"),
         ("sampling.stop='x'", r"sampling.stop is 'x'; expected a list, such as \['x'\]"),
         ("sampling.stop=['x', 3]", "sampling.stop is 3: Expected `str`, got `int`"),
         ("log.to=['x']", "log.to is 'x'; choose one of tensorboard, wandb, trackio"),
         ("log.callback=hook", r"\[log\] callback is 'hook'; expected 'FILE.py:NAME' or 'MODULE"),
-        ("log.to='wandb'", r"log.to is 'wandb'; expected a list, such as \['wandb'\]"),
         ("swarm.listen=['here:1']", "swarm.listen is 'here:1'; expected tcp/HOST:PORT or tls/H"),
+        ("swarm.connect=['udp/there:1']", "swarm.connect is 'udp/there:1'; expected tcp/HOST:PORT"),
+        ("swarm={listen=['tcp/h:1'], tls={folder='x'}}", r"swarm.listen is 'tcp.*expected 'tls"),
         ("swarm.transport=zeno", "swarm.transport is 'zeno'; choose one of zenoh"),
         ("swarm.transport=memory", "swarm.transport is 'memory'; .* run them with --one-process"),
         ("task={name='reasoning-gym', dataset='gcd', parameters={a=[1, nan]}}", "a.1 is nan; exp"),

@@ -12,7 +12,7 @@ from potluck.rollout.options import EngineOptions, HFOptions, TextOptions, VllmO
 from potluck.tasks.named import TASKS
 
 ENGINES = {str(options.__struct_config__.tag): options for options in get_args(AnyEngine)}
-RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
 VLLM = VllmOptions(url="http://x", model="x", tolerance=0.5)
 
 

@@ -41,7 +41,7 @@ def documents(folder):
 
 def scripts():
     """Name and text of every piece of shell."""
-    for path in (DEPLOY / "slurm").iterdir():
+    for path in (*(DEPLOY / "slurm").iterdir(), DEPLOY / "certificates.sh"):
         yield path.name, path.read_text()
     for path, tree in documents("skypilot"):
         yield f"skypilot/{path.name}", "#!/bin/bash\n" + tree["run"]

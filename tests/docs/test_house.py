@@ -2,6 +2,7 @@
 
 import ast
 from collections import defaultdict
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -16,7 +17,6 @@ FILES = {
     ): path.read_text(encoding="utf-8")
     for path in ROOT.rglob("*.py")
 }
-MODULES = {name: ast.parse(text) for name, text in FILES.items()}
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 400, 60
 """A function counts without its docstring."""
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
@@ -25,6 +25,12 @@ FRAGMENTS = (
     *("From", "All", "By", "Those", "How", "That"),
 )
 """First words that leave a docstring without a head: "Of ``seeds``, those that ..."."""
+
+
+@cache
+def modules():
+    """The tree of each module, where a test wants it: all processes import this file."""
+    return {name: ast.parse(text) for name, text in FILES.items()}
 
 
 def types_of(tree):
@@ -40,7 +46,7 @@ def types_of(tree):
 
 def test_no_two_types_have_one_name():
     homes = defaultdict(list)
-    for module, tree in MODULES.items():
+    for module, tree in modules().items():
         for name in types_of(tree):
             homes[name].append(module)
     assert {name: at for name, at in homes.items() if len(at) > 1} == {}
@@ -56,7 +62,7 @@ def lines_of(function):
 def test_a_file_and_a_function_can_be_read_in_one_look():
     long = {module: len(text.splitlines()) for module, text in FILES.items()}
     long = {module: size for module, size in long.items() if size > MOST_LINES}
-    for module, tree in MODULES.items():
+    for module, tree in modules().items():
         functions = (each for each in ast.walk(tree) if isinstance(each, FUNCTION))
         sizes = {f"{module}.{each.name}": lines_of(each) for each in functions}
         long |= {name: size for name, size in sizes.items() if size > MOST_LINES_OF_A_FUNCTION}
@@ -74,7 +80,7 @@ def public_functions(tree):
 def test_a_docstring_of_a_function_begins_with_its_verb():
     told = {
         f"{module}.{function.name}": docstring
-        for module, tree in MODULES.items()
+        for module, tree in modules().items()
         for function in public_functions(tree)
         if (docstring := ast.get_docstring(function))
     }
@@ -88,12 +94,12 @@ def imports_of(tree):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            names = [name if name in MODULES else node.module for name in inner]
-        yield from (name for name in names if name in MODULES)
+            names = [name if name in FILES else node.module for name in inner]
+        yield from (name for name in names if name in FILES)
 
 
 def test_no_module_imports_itself_by_way_of_others():
-    graph = {module: set(imports_of(tree)) - {module} for module, tree in MODULES.items()}
+    graph = {module: set(imports_of(tree)) - {module} for module, tree in modules().items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

@@ -2,7 +2,7 @@
 
 import random
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import combinations
 from math import sqrt
 
 import pytest
@@ -60,13 +60,13 @@ def test_pass_at_k_of_no_such_sample_is_refused(right, samples, k):
 
 def test_wilsons_interval_is_the_set_of_truths_whose_normal_test_accepts_the_sample():
     # Its definition: |p - truth| <= z sqrt(truth (1 - truth) / N), tried on a fine grid.
-    for right, count in [(0, 10), (3, 10), (10, 10), (45, 50), (1, 200)]:
-        p, grid = right / count, [i / 100_000 for i in range(100_001)]
+    for right, count in [(0, 10), (3, 10), (45, 50), (1, 200)]:
+        p, grid = right / count, [i / 50_000 for i in range(50_001)]
         accepted = [t for t in grid if abs(p - t) <= 1.959964 * sqrt(t * (1 - t) / count) + 1e-12]
         interval = share_interval([1.0] * right + [0.0] * (count - right))
         assert interval.value == p
-        assert interval.low == pytest.approx(min(accepted), abs=2e-5)
-        assert interval.high == pytest.approx(max(accepted), abs=2e-5)
+        assert interval.low == pytest.approx(min(accepted), abs=4e-5)
+        assert interval.high == pytest.approx(max(accepted), abs=4e-5)
 
 
 def test_wilsons_interval_by_hand():
@@ -89,11 +89,7 @@ def test_an_interval_of_shares_holds_their_mean_and_only_shares_and_has_a_width(
     interval = share_interval(share_N)
     assert 0 <= interval.low <= interval.value <= interval.high <= 1
     assert interval.high - interval.low > 1e-4
-
-
-@given(shares)
-def test_a_share_and_its_complement_have_mirrored_intervals(share_N):
-    interval, mirrored = share_interval(share_N), share_interval([1 - share for share in share_N])
+    mirrored = share_interval([1 - share for share in share_N])
     assert mirrored.low == pytest.approx(1 - interval.high, abs=1e-12)
     assert mirrored.high == pytest.approx(1 - interval.low, abs=1e-12)
 
@@ -139,10 +135,10 @@ def test_the_paired_interval_has_no_unit_and_no_favourite(share_N, unit):
     assert interval.low < interval.high
 
 
-# How often the truth is inside, over many seeded worlds. 95 % is promised; of 1,500 worlds
-# the standard error is .6 %.
+# How often the truth is inside, over many seeded worlds. 95 % is promised; of 800 worlds the
+# standard error is .8 %.
 
-WORLDS = 1_500
+WORLDS = 800
 
 
 def coverage(truth, interval_of_a_world):
@@ -151,7 +147,7 @@ def coverage(truth, interval_of_a_world):
     return sum(i.low <= truth <= i.high for i in inside) / WORLDS
 
 
-@pytest.mark.parametrize("truth", [0.5, 0.9, 0.98])
+@pytest.mark.parametrize("truth", [0.5, 0.98])
 def test_wilson_holds_the_truth_as_often_as_it_says(truth):
     rate = coverage(
         truth, lambda generator: share_interval([generator.random() < truth for _ in range(60)])
@@ -163,25 +159,16 @@ def test_the_interval_of_sampled_shares_holds_the_truth_though_samples_of_a_prob
     # A problem's own rate is uniform on 0..1; 4 samples each. Samples taken for independent
     # (N = 60 x 4 answers) would hold the truth in some 85 %.
     def world(generator):
-        return share_interval(
-            [sum(generator.random() < rate for _ in range(4)) / 4 for rate in rates(generator, 60)]
-        )
-
-    def naive(generator):
-        return share_interval(
-            [generator.random() < r for r in rates(generator, 60) for _ in range(4)]
-        )
-
-    def rates(generator, count):
-        return [generator.random() for _ in range(count)]
+        rates = [generator.random() for _ in range(60)]
+        return share_interval([sum(generator.random() < r for _ in range(4)) / 4 for r in rates])
 
     assert 0.93 <= coverage(0.5, world) <= 0.97
-    assert coverage(0.5, naive) < 0.88
 
 
-@pytest.mark.parametrize("gain", [0.0, 0.08])
-def test_the_paired_interval_holds_the_true_difference(gain):
+def test_the_paired_interval_holds_the_true_difference():
     # The same problem is easy or hard for both, so their answers go together.
+    gain = 0.08
+
     def right_or_wrong(generator):
         difference_N = []
         for _ in range(60):
@@ -224,32 +211,7 @@ def test_a_paired_interval_by_hand():
         t_interval([0.3])
 
 
-def test_a_paired_interval_of_few_holds_the_truth_in_95_of_100():
-    dice, held, tries = random.Random(0), 0, 4000
-    for _ in range(tries):
-        found = t_interval([dice.gauss(0.3, 2.0) for _ in range(4)])
-        held += found.low <= 0.3 <= found.high
-    assert held / tries == pytest.approx(0.95, abs=0.01)
-
-
-def test_pass_at_k_is_unbiased_and_the_rate_of_any_among_k_is_what_it_estimates():
-    # Over every outcome of n = 5 answers that are right with probability 0.3 each.
-    p, samples, k = 0.3, 5, 2
-    mean = sum(
-        pass_at_k(sum(outcome), samples, k) * p ** sum(outcome) * (1 - p) ** (5 - sum(outcome))
-        for outcome in product([0, 1], repeat=samples)
-    )
-    assert mean == pytest.approx(1 - (1 - p) ** k, abs=1e-12)
-
-
 def test_one_problem_tells_no_two_models_apart_but_many_that_agree_do():
     for count, apart in [(1, False), (3, False), (8, True)]:
         interval = difference_interval([1.0] * count)
         assert (interval.low > 0) is apart
-
-
-def test_pairing_tells_apart_what_two_intervals_side_by_side_do_not():
-    # Two models that differ on 12 problems of 100, always in A's favour.
-    a_N, b_N = [1.0] * 56 + [0.0] * 44, [1.0] * 44 + [0.0] * 56
-    assert share_interval(b_N).high > share_interval(a_N).low
-    assert difference_interval([a - b for a, b in zip(a_N, b_N, strict=True)]).low > 0

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from faults.peer import batch_of, key_of
 from nouns import terms
@@ -43,12 +41,6 @@ def fields(*more, version=2, run="first", node="north", key=KEY.public, clock_s=
     return signed(version, run, node, key, b"s" * 16, b"t" * 16, clock_s, packed, *more)
 
 
-def test_the_speed_that_an_older_release_tells_is_read():
-    said = signed(*msgspec.msgpack.decode(SAID[68:]), (12.5, 0.0))
-    assert decode_announcement(said, run="first", node="north").offers() == OFFERS
-    assert len(msgspec.msgpack.decode(SAID[68:])) == 8  # this release tells none
-
-
 def test_what_is_said_is_heard():
     heard = decode_announcement(SAID, run="first", node="north")
     assert heard.offers() == OFFERS
@@ -72,11 +64,6 @@ def test_offers_are_said_by_round_and_the_newest_64_of_them():
     assert [offer.round for offer in heard.offers()] == list(range(6, 70))
 
 
-def test_a_node_that_has_sent_nothing_offers_nothing():
-    said = encode_announcement("first", "north", KEY, (), **ABOUT)
-    assert decode_announcement(said, run="first", node="north").offers() == ()
-
-
 def test_a_digest_is_of_the_seal_which_differs_with_what_is_sealed():
     one, other = KEY.sign(b"batch", b"one"), KEY.sign(b"batch", b"two")
     assert digest_of(one) != digest_of(other)
@@ -87,15 +74,11 @@ def test_a_digest_is_of_the_seal_which_differs_with_what_is_sealed():
 
 WRONG = {
     "no version of ours": (fields(version=3), "of version 3, and"),
-    "the version before": (signed(1, "first", "north", KEY.public, 0.0, b""), "of version 1, and"),
     "another run": (fields(run="second"), "in run 'second' came"),
     "another name": (fields(node="south"), "of 'south' in run"),
     "a field too few": (signed(2, "first", "north", KEY.public, b"s" * 16, 0.0), "not readable"),
     "a short session": (signed(2, "first", "north", KEY.public, b"s", b"", 0.0, b""), "not 16"),
-    "a clock of text": (fields(clock_s="0"), "not readable"),
     "a clock that is no number": (fields(clock_s=float("nan")), "clock of nan"),
-    "half a speed": (fields((1.0,)), "not readable"),
-    "a speed of text": (fields(("1", "1")), "not readable"),
     "a field too many": (fields((1.0, 1.0), None), "not readable"),
     "half an offer": (fields(packed=b"x" * 30), "take 30 bytes"),
     "65 offers": (fields(packed=b"x" * 24 * 65), "take 1560 bytes"),
@@ -106,7 +89,6 @@ WRONG = {
     "a batch": (KEY.sign(b"batch", SAID[68:]), "signature"),
     "no seal": (SAID[68:], "without a signature"),
     "too long": (SAID + bytes(2048), "at most 2048"),
-    "nothing": (b"", "without a signature"),
 }
 
 
@@ -115,21 +97,6 @@ def test_what_is_wrong_with_it_is_said(name):
     data, complaint = WRONG[name]
     with pytest.raises(WireError, match=complaint):
         decode_announcement(data, run="first", node="north")
-
-
-@given(st.integers(0, len(SAID) - 1), st.integers(1, 255))
-def test_no_bit_of_it_can_be_changed(at, mask):
-    changed = bytearray(SAID)
-    changed[at] ^= mask
-    with pytest.raises(WireError):
-        decode_announcement(bytes(changed), run="first", node="north")
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_refused_even_with_a_true_signature(data):
-    for said in (data, KEY.sign(WHAT, data)):
-        with pytest.raises(WireError):
-            decode_announcement(said, run="first", node="north")
 
 
 def test_an_answer_has_the_challenge_and_the_announcement_under_one_signature():

@@ -1,13 +1,10 @@
 """What any exchange must do. A new transport joins by adding itself to EXCHANGES."""
 
-import inspect
-
 import pytest
 
 from nouns import collect, completion, terms
 from potluck.exchange import (
     TRANSPORTS,
-    Exchange,
     ExchangeError,
     InStep,
     Key,
@@ -149,18 +146,6 @@ def test_what_comes_after_the_deadline_is_late_once_and_in_no_other_round(member
     assert collect(members["north"], 2, deadline_s=ENOUGH_S).late == {}
 
 
-def test_who_is_silent_for_many_rounds_is_late_for_all_of_them(members):
-    for round in (0, 1):
-        all_send(members, round, ["large", "north"])
-        collect(members["north"], round, deadline_s=SHORT_S)
-    for round in (0, 1):
-        members["small"].send(round, batch("small", f"round {round}"))
-    all_send(members, round=2)
-    late = collect(members["north"], 2, deadline_s=ENOUGH_S).late
-    problems = {then: {c.problem_id for c in completions} for then, completions in late.items()}
-    assert problems == {0: {"round 0"}, 1: {"round 1"}}
-
-
 def test_a_round_sent_again_counts_once_and_the_first_stays(members):
     all_send(members)
     members["north"].send(0, batch("north", "another"))
@@ -180,14 +165,6 @@ def test_a_batch_under_anothers_name_or_of_one_completion_twice_is_not_sent(memb
     assert (got.missing, len(got.completions)) == (("small",), 4)
 
 
-def test_rounds_do_not_mix(members):
-    for round in (1, 0):
-        for name in NAMES:
-            members[name].send(round, batch(name, f"round {round}"))
-    got = collect(members["north"], 0, deadline_s=ENOUGH_S).completions
-    assert {c.problem_id for c in got} == {"round 0"}
-
-
 def test_what_arrives_is_no_longer_what_was_sent(members):
     """Own completions pass the wire as well: one set of numbers, whoever reads them."""
     (sent,) = mine = [completion(author="north")]
@@ -195,13 +172,6 @@ def test_what_arrives_is_no_longer_what_was_sent(members):
     (got,) = collect(members["north"], 0, deadline_s=SHORT_S).completions
     assert got == sent
     assert got is not sent
-
-
-def test_it_has_each_method_with_each_parameter(members):
-    for name, method in inspect.getmembers(Exchange, inspect.isfunction):
-        if not name.startswith("_"):
-            own = inspect.signature(getattr(members["north"], name)).parameters
-            assert {*own} >= {*inspect.signature(method).parameters} - {"self"}, name
 
 
 # At their own pace.
@@ -248,14 +218,9 @@ def test_a_round_is_finished_with_what_was_taken_and_ones_own(free):
 # What is asked between the rounds.
 
 
-def test_who_is_there_has_been_gathered(members):
-    for name in NAMES:
-        assert members[name].gather(ENOUGH_S) == ()
-        assert members[name].gather(ENOUGH_S, lambda here, awaited: None) == ()
-
-
 def test_before_the_first_round_the_others_are_there_and_have_sent_nothing(members):
-    members["north"].gather(ENOUGH_S)
+    for _ in range(2):
+        assert members["north"].gather(ENOUGH_S, lambda here, awaited: None) == ()
     peers = members["north"].status().peers
     assert sorted(peers) == ["large", "small"]
     for peer in peers.values():

@@ -66,11 +66,6 @@ def test_what_is_heard_again_is_fetched_once(wanted):
     assert take_all(wanted) == []
 
 
-def test_what_is_of_no_use_is_not_fetched(wanted):
-    wanted.update_offers("south", offers(1, 2, 3), lambda round: round == 2, 0.0)
-    assert take_all(wanted) == [("south", 2)]
-
-
 def test_what_is_no_longer_offered_is_no_longer_wanted(wanted):
     wanted.update_offers("south", offers(1, 2), every, 0.0)
     wanted.update_offers("south", offers(2, 3), every, 0.0)

@@ -191,12 +191,6 @@ def test_a_write_that_fails_leaves_nothing(tmp_path):
     assert [each.name for each in (tmp_path / "run/node").iterdir()] == ["card"]
 
 
-def test_where_nothing_can_be_written_is_said_at_once(place):
-    place.files.write_bytes(b"a file where the run's folder would be")
-    with pytest.raises(OSError, match="Not a directory"):
-        place.node("north")
-
-
 def test_strangers_are_looked_for_where_they_may_take_part(place, monkeypatch):
     monkeypatch.setattr(exchange, "BEAT_S", 0.05)
     north = place.node("north", open=True)

@@ -159,17 +159,6 @@ def test_who_was_held_up_once_is_waited_for_again_though_its_batches_are_a_littl
     assert texts(box) == ["'south' joined", NOT_IN_TIME, again]
 
 
-def test_who_leaves_or_leaves_the_round_out_has_let_nobody_wait_in_vain(box):
-    come(box, "south", "east")
-    box.begin(0, 0.0)
-    box.on_leave("south")
-    hear(box, "east", 1)
-    assert miss(box, 0) == []
-    come(box, "south", "east")
-    box.begin(1, 0.0)
-    assert box.arrivals(1, 0.0)[1] == {"east", "south"}
-
-
 def test_presence_that_anybody_can_declare_makes_no_round_last(box):
     box.on_join("south")
     box.begin(0, 0.0)
@@ -179,14 +168,6 @@ def test_presence_that_anybody_can_declare_makes_no_round_last(box):
     assert box.arrivals(1, 1.0)[1] == {"south"}
     box.begin(2, 1.1 + HEARD_S)
     assert box.arrivals(2, 1.1 + HEARD_S)[1] == set()
-
-
-def test_who_says_nothing_new_has_been_heard(box):
-    come(box, "south")
-    offset_s = box.peers.get("south").clock_offset_s
-    box.on_announcement(announcement("south", clock_s=20.0 - offset_s), 20.0)
-    box.begin(0, 20.0 + HEARD_S)
-    assert box.arrivals(0, 20.0 + HEARD_S)[1] == {"south"}
 
 
 def test_an_announcement_that_was_held_back_keeps_nobody_alive(box):
@@ -243,11 +224,6 @@ def test_only_partners_are_fetched_from_waited_for_and_missing():
     assert box.arrivals(0, 0.0)[1] == {"south"}
     assert box.missing(0, 0.0) == {"south"}
     assert fetch(box) == [("east", 1), ("south", 0)]
-
-
-def test_before_its_first_round_a_node_asks_for_the_newest_only(box):
-    hear(box, "south", 3, 4, 5, 6)
-    assert fetch(box) == [("south", 5), ("south", 6)]
 
 
 def test_all_is_fetched_from_the_first_round_on_and_what_is_stale_before_it(box):
@@ -382,13 +358,6 @@ def test_news_that_nobody_asks_for_have_an_end(box):
     assert len(box.drain_news()) == MOST_NEWS
 
 
-def test_what_is_refused_is_told_once_of_each_name(box):
-    for text in ("first", "second"):
-        box.refuse("south", WireError(text), 0.0)
-    assert texts(box) == ["refused from 'south': first"]
-    assert texts(box) == []
-
-
 def test_names_that_may_not_take_part_are_told_once_in_all_and_counted(box):
     for at in range(300):
         error = WireError("it is no member", "unknown sender")
@@ -424,22 +393,3 @@ def test_names_without_end_leave_nothing_behind(box):
     assert len(box.peers) <= 2 + 64
     assert len(box.fetch_queue._settled) <= 2 + 64
     assert len(box.fetch_queue._open) <= 2 + 64
-
-
-def test_a_stranger_that_was_in_time_long_ago_is_not_waited_for():
-    box = make(members=("south",))
-    come(box, "mallory")
-    box.begin(0, 0.0)
-    hear(box, "mallory", 0)
-    fetch(box)
-    take(box, 0)
-    box.begin(2, 0.0)
-    assert box.arrivals(2, 0.0)[1] == set()
-
-
-def test_three_claims_that_are_too_large_are_a_quarantine_and_nothing_of_it_is_fetched(box):
-    offers = (*(offer(round, 1001) for round in range(3)), offer(3))
-    box.confirm(announcement("south", *offers), 0.0)
-    assert fetch(box) == []
-    assert box.peers.quarantined(0.0) == ("south",)
-    assert texts(box)[-1].startswith("'south' is not listened to for 10 s: its batch of round")

@@ -9,7 +9,7 @@ from potluck.exchange.base import Delivery
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.peers import Peers
 from potluck.exchange.protocol.rules import Newest
-from potluck.exchange.protocol.signed import MAX_OFFERS, Announcement
+from potluck.exchange.protocol.signed import MAX_OFFERS
 
 STALENESS = 1
 ALL = ("east", "south", "west")
@@ -111,20 +111,6 @@ def test_nothing_is_fetched_from_a_take_to_the_next_round():
     assert sorted(fetch(box)) == [("east", 0), ("east", 1), ("south", 1), ("west", 0)]
 
 
-def test_what_was_under_way_when_others_were_taken_is_there_for_the_next_round():
-    box = make()
-    box.begin(0, 0.0)
-    hear(box, "south", 0)
-    fetch(box)
-    hear(box, "east", 0)
-    job = box.fetch_queue.take(0.0)
-    assert take(box) == [("south", 0)]
-    deliver(box, job)
-    box.begin(1, 0.0)
-    assert fetch(box) == []
-    assert take(box) == [("east", 0)]
-
-
 def test_what_was_under_way_when_a_newer_one_was_taken_is_not_kept():
     box = make(staleness=3)
     box.begin(0, 0.0)
@@ -179,24 +165,6 @@ def test_where_one_fails_or_is_worthless_others_are_fetched_instead():
     assert ("west", 0) in fetch(box)
 
 
-def test_an_author_that_failed_counts_again_when_something_of_it_came():
-    box = closed(enough=1)
-    hear(box, "east", 0)
-    box.begin(0, 0.0)
-    job = box.fetch_queue.take(0.0)
-    box.fetch_queue.again(job, 0.0, jitter=0.5)
-    assert box.fetch_queue.promising() == []
-    deliver(box, job)
-    take(box)
-    hear(box, "east", 0, 1)
-    box.begin(1, 0.0)
-    assert box.fetch_queue.promising() == ["east"]
-    box.fetch_queue.again(box.fetch_queue.take(0.0), 0.0, jitter=0.5)
-    box.fetch_queue.only({"south"})  # it had to make room, and comes again
-    hear(box, "east", 0, 1, 2)
-    assert box.fetch_queue.promising() == ["east"]
-
-
 def test_others_are_read_first_in_other_rounds():
     first = set()
     for round in range(3):
@@ -226,22 +194,6 @@ def test_partners_change_with_the_round(staleness):
     take(box)
     box.begin(2, 0.0)
     assert fetch(box) == []
-
-
-def test_an_author_that_leaves_and_returns_goes_on_where_it_was():
-    box = make()
-    box.begin(0, 0.0)
-    hear(box, "south", 0)
-    fetch(box)
-    hear(box, "south", 0, 1)
-    box.on_leave("south")
-    assert fetch(box) == []
-    assert take(box) == [("south", 0)]
-    box.begin(1, 0.0)
-    assert fetch(box) == []
-    hear(box, "south", 0, 1, 2, session=b"t" * 16)
-    assert fetch(box) == [("south", 2)]
-    assert take(box) == [("south", 2)]
 
 
 def test_who_is_in_quarantine_is_not_read_until_it_is_over():
@@ -275,21 +227,6 @@ def test_who_lost_its_folder_and_begins_anew_is_read_from_its_first_round_on():
     box.confirm(announcement("south", *offers, session=b"n" * 16), 0.0)
     assert fetch(box) == take(box) == [("south", 1)]
     assert texts(box) == []
-
-
-def test_who_announces_rounds_far_ahead_is_believed_once_and_hides_nobody_else():
-    box = make()
-    box.begin(0, 0.0)
-    hear(box, "east", 2**31 - 1)
-    hear(box, "south", 0)
-    assert sorted(fetch(box)) == [("east", 2**31 - 1), ("south", 0)]
-    take(box)
-    for round in range(1, 5):
-        box.begin(round, 0.0)
-        hear(box, "east", round, 2**31 - 1)  # it has no newer one to offer
-        hear(box, "south", round)
-        assert fetch(box) == [("south", round)]
-        assert take(box) == [("south", round)]
 
 
 def test_rounds_of_any_number_fill_no_memory():
@@ -341,18 +278,3 @@ def test_who_serves_nothing_of_what_it_announces_keeps_few_places():
     open_rounds = [len(box.fetch_queue.to_come(name)) for name in names]
     assert max(open_rounds) <= STALENESS + 1
     assert len(box._here) == 0
-
-
-def test_offers_that_are_not_written_as_they_should_be_stop_no_round():
-    box = make()
-    good = announcement("south", offer(0))
-    box.on_join("south")
-    box.confirm(good, 0.0)
-    bad = Announcement(2, "run", "south", b"k" * 32, b"s" * 16, b"t" * 16, good.clock_s + 1, b"xx")
-    with pytest.raises(WireError):
-        box.on_announcement(bad, 0.0)
-    for round in range(3):
-        box.begin(round, 0.0)
-    hear(box, "south", 0, clock_s=good.clock_s + 2)
-    fetch(box)
-    assert take(box) == [("south", 0)]

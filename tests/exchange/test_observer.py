@@ -1,5 +1,5 @@
 """What an observer believes, of messages that come in any order, from anybody; and an observer of
-real nodes: through one of them, through a relay, and with certificates."""
+real nodes: through a relay, and with certificates."""
 
 import time
 from collections import Counter
@@ -8,15 +8,13 @@ from contextlib import ExitStack
 import pytest
 
 from potluck.exchange import Key
-from potluck.exchange.keys.certificates import write_certificates
-from potluck.exchange.protocol import believed
-from potluck.exchange.protocol.believed import VERIFIED_PER_S, WRONG_PER_S
+from potluck.exchange.protocol.believed import WRONG_PER_S
 from potluck.exchange.protocol.signed import Offer, encode_announcement, encode_status
 from potluck.exchange.zenoh import exchange, observer
 from potluck.exchange.zenoh.observer import LOOKED_AT, Sightings, observe
 from potluck.exchange.zenoh.session import Endpoints, Tls, open_router, open_session
 from potluck.reports.status import PeerLine, StatusLine
-from town import free_endpoint, live, town, until
+from town import certify, free_endpoint, live, town, until
 
 NAMES = ("north", "south")
 NORTH, SOUTH, OTHER = Key.new(), Key.new(), Key.new()
@@ -86,20 +84,13 @@ def test_presence_alone_which_anybody_can_declare_shows_no_stranger(seen):
     assert set(nodes(seen, 0.0)) == {"north"}
 
 
-@pytest.mark.parametrize("name", ["<img src=x>", "North", "n" * 33, "", "a/b", "../x"])
+@pytest.mark.parametrize("name", ["<img src=x>", ""])
 def test_a_name_that_no_node_can_have_is_counted_only(seen, name):
     seen.on_presence(name, True)
     seen.hear(name, [said()], 1.0)
     seen.hear_lines(name, [told()], 1.0)
     assert set(nodes(seen, 1.0)) == {"north"}
     assert refused(seen) == {"unknown sender": 2}
-
-
-def test_of_another_run_or_name_nothing_is_believed(seen):
-    seen.hear("north", [said(run="other"), said("south", NORTH), b"garbage"], 1.0)
-    seen.hear_lines("north", [told("south", NORTH), b"garbage"], 1.0)
-    assert nodes(seen, 1.0)["north"].heard_s is None
-    assert refused(seen) == {"other run": 1, "forged": 2, "malformed": 2}
 
 
 def test_an_announcement_with_malformed_offers_is_not_believed(seen):
@@ -121,20 +112,6 @@ def test_made_up_names_push_out_neither_the_roster_nor_those_that_are_here(monke
     seen.hear("x99", [said("x99", OTHER)], 40.0)
     assert "x99" not in nodes(seen, 40.0)
     assert refused(seen) == {"unknown sender": 1}
-
-
-def test_a_flood_costs_a_bounded_number_of_verifications(seen, monkeypatch):
-    looked = []
-
-    def verify(*_):
-        looked.append(1)
-
-    monkeypatch.setattr(believed, "verify", verify)
-    for at in range(2 * VERIFIED_PER_S + 50):
-        seen.hear(f"x{at}", [said(f"x{at}", OTHER)], 1.0)
-    assert len(looked) == 2 * VERIFIED_PER_S
-    seen.hear("y", [said("y", OTHER)], 2.0)
-    assert len(looked) == 2 * VERIFIED_PER_S + 1
 
 
 def test_wrong_signatures_under_one_name_leave_verifications_for_others(seen):
@@ -183,19 +160,27 @@ def meet(place, nodes, watcher):
     until(all_told, "all have told their status")
 
 
-def test_through_one_node_the_others_are_seen_and_nobody_sees_the_observer(stack, tmp_path):
-    first, second = free_endpoint(), free_endpoint()
-    lines = Endpoints((first,)), Endpoints((second,), (first,))
-    sessions = [stack.enter_context(open_session(line, run="*")) for line in lines]
+def test_an_observer_sees_a_relay_and_nodes_with_certificates_and_nobody_sees_it(stack, tmp_path):
+    certify(tmp_path / "ours", *NAMES, "relay", "watcher")
+    endpoint = free_endpoint().replace("tcp", "tls")
+
+    def line(name):
+        tls = Tls(tmp_path / "ours", name, (*NAMES, "watcher"))
+        return Endpoints(connect=(endpoint,), tls=tls)
+
+    keys = {"north": NORTH.public}
+    watcher = stack.enter_context(observe(line("watcher"), "run-of-relay", keys))
+    assert not watcher.is_connected()
+    stack.enter_context(open_router(Endpoints((endpoint,), (), line("relay").tls)))
+    sessions = [stack.enter_context(open_session(line(name), run="*")) for name in NAMES]
     place = stack.enter_context(town(tmp_path, sessions[::-1], *NAMES))
+    place.run, place.keys = "run-of-relay", {"north": NORTH}
     nodes = {name: place.node(name) for name in NAMES}
-    roster = {"north": place.key("north").public}
-    watcher = stack.enter_context(observe(Endpoints(connect=(first,)), place.run, roster))
     meet(place, nodes, watcher)
     nodes["south"].send(5, [])
     until(lambda: watcher.seen()["south"].newest_round == 5, "its round is seen")
     seen = watcher.seen()
-    assert (set(seen), watcher.roster) == ({"north", "south"}, {"north"})
+    assert (set(seen), watcher.roster) == (set(NAMES), {"north"})
     assert seen["north"].line.round == 3
     assert watcher.is_connected()
     assert not any(one.refused for one in seen.values())
@@ -203,22 +188,3 @@ def test_through_one_node_the_others_are_seen_and_nobody_sees_the_observer(stack
         assert set(node.status().peers) == {*NAMES} - {name}
     nodes["south"].close()
     until(lambda: not watcher.seen()["south"].live, "it is seen to leave")
-
-
-def test_an_observer_that_comes_first_sees_a_relay_and_nodes_with_certificates(stack, tmp_path):
-    write_certificates(tmp_path / "ours", [*NAMES, "relay", "watcher"])
-    endpoint = free_endpoint().replace("tcp", "tls")
-
-    def line(name):
-        tls = Tls(tmp_path / "ours", name, (*NAMES, "watcher"))
-        return Endpoints(connect=(endpoint,), tls=tls)
-
-    watcher = stack.enter_context(observe(line("watcher"), "run-of-relay", {}))
-    assert not watcher.is_connected()
-    stack.enter_context(open_router(Endpoints((endpoint,), (), line("relay").tls)))
-    sessions = [stack.enter_context(open_session(line(name), run="*")) for name in NAMES]
-    place = stack.enter_context(town(tmp_path, sessions[::-1], *NAMES))
-    place.run = "run-of-relay"
-    nodes = {name: place.node(name) for name in NAMES}
-    meet(place, nodes, watcher)
-    assert set(watcher.seen()) == set(NAMES)

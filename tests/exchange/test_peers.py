@@ -3,7 +3,7 @@
 import pytest
 
 from potluck.exchange.keys.keys import STRANGERS
-from potluck.exchange.protocol.peers import FORGIVEN_AFTER, HEARD_S, NOBODY, Peers
+from potluck.exchange.protocol.peers import FORGIVEN_AFTER, NOBODY, Peers
 from potluck.reports.status import PeerLine
 
 
@@ -31,18 +31,6 @@ def deliver(peers, name, *rounds):
     peers.get(name).offered |= {*rounds}
     for round in rounds:
         peers.delivered(name, round)
-
-
-def test_a_node_is_no_peer_of_its_own(peers):
-    assert peers.members() == {"east", "south"}
-    assert peers.welcome("north") is None
-
-
-def test_three_faults_silence_a_peer_until_the_time_is_over(peers):
-    assert fail(peers, "south", 3, now_s=100.0) == [0.0, 0.0, 10.0]
-    assert peers.quarantined(109.9) == ("south",)
-    assert peers.quarantined(110.0) == ()
-    assert not peers.is_quarantined("east", 105.0)
 
 
 def test_a_valid_batch_makes_up_for_one_fault(peers):
@@ -145,15 +133,6 @@ def test_who_is_there_is_waited_for_but_a_stranger_only_if_it_was_in_time_before
     assert peers.awaited(set(), 0.0) == set()
 
 
-def test_who_has_not_been_heard_for_a_while_is_not_waited_for(peers):
-    come(peers, "south", "east")
-    peers.get("east").heard_s = 100.0  # Nothing of it was believed.
-    assert peers.awaited(set(), 100.0) == set()
-    hear(peers, "south", now_s=100.0)
-    assert peers.awaited(set(), 100.0 + HEARD_S) == {"south"}
-    assert peers.awaited(set(), 100.1 + HEARD_S) == set()
-
-
 def test_strangers_are_64_and_one_that_is_gone_makes_room_but_not_one_that_failed(peers):
     names = [f"stranger-{at}" for at in range(STRANGERS)]
     come(peers, *names)
@@ -242,11 +221,3 @@ def test_rounds_in_time_make_up_for_a_stall(stalled):
     assert stalled.get("south").stalls == 0
     stalled.was_in_time("nobody")
     stalled.stalled("nobody", 9)
-
-
-def test_a_stall_ends_a_row_of_rounds_in_time(stalled):
-    for _ in range(FORGIVEN_AFTER - 1):
-        stalled.was_in_time("south")
-    stalled.stalled("south", 99)
-    stalled.was_in_time("south")
-    assert stalled.get("south").stalls == 2

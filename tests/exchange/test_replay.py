@@ -77,10 +77,7 @@ def test_a_recorded_run_is_not_learned_from_and_the_reason_is_told(place):
     served.undeclare()
 
 
-@pytest.mark.parametrize("keeps_its_folder", [True, False])
-def test_a_node_that_is_started_again_goes_on_while_its_old_words_are_repeated(
-    place, keeps_its_folder
-):
+def test_a_node_that_is_started_again_goes_on_while_its_old_words_are_repeated(place):
     eve = place.sessions.pop()
     words = recorded(place, eve)
     north, south = place.nodes("north", "south")
@@ -89,8 +86,7 @@ def test_a_node_that_is_started_again_goes_on_while_its_old_words_are_repeated(
     old = list(words["south"])
     session = south._session
     south.close()
-    folder = place.folder / ("south" if keeps_its_folder else "another")
-    again = place.node("south", session, folder=folder)
+    again = place.node("south", session, folder=place.folder / "another")
     again.send(1, batch("south"))
     until(lambda: replay(place, eve, "south", old) or has_batch(north, "south", 1), "it goes on")
     until(lambda: replay(place, eve, "south", old) or refusals(north, "south"), "old: refused")
@@ -137,13 +133,9 @@ def test_questions_without_end_cost_few_signatures_and_a_batch_still_comes(place
     assert len(signed) <= 2 + (time.monotonic() - start_s)
 
 
-@pytest.mark.parametrize("why", ["more came than is kept", "it is silent"])
-def test_a_flood_under_a_name_does_not_silence_it(place, monkeypatch, why):
-    """No announcement of south gets through: it is asked what it has."""
-    if why == "it is silent":
-        monkeypatch.setattr(exchange.Channels, "overran", lambda *_: False)
-    else:
-        monkeypatch.setattr(exchange, "SILENCE_S", 1e6)
+def test_a_flood_under_a_name_does_not_silence_it(place, monkeypatch):
+    """No announcement of south gets through: as more came than is kept, it is asked what it has."""
+    monkeypatch.setattr(exchange, "SILENCE_S", 1e6)
     south, north = place.liar("south"), place.node("north")
     until(lambda: south.announce() or live(north) == {"south"}, "they meet")
     message = place.terms("south").message(0, tuple(batch("south")))

@@ -16,7 +16,6 @@ import zenoh
 
 import potluck
 from potluck.exchange.base import ExchangeError
-from potluck.exchange.keys.certificates import write_certificates
 from potluck.exchange.zenoh.session import (
     Endpoints,
     Tls,
@@ -26,7 +25,7 @@ from potluck.exchange.zenoh.session import (
     open_session,
     try_endpoint,
 )
-from town import LONG_S, free_endpoint
+from town import LONG_S, certify, free_endpoint
 
 ACCEPTING = """
 import sys
@@ -43,11 +42,10 @@ with open_session(line, run="demo") as session:
 """
 
 
-@pytest.fixture
-def folder(tmp_path):
-    names = ["north", "south", "eve", "relay", "relay-2"]
-    write_certificates(tmp_path / "ours", names)
-    return tmp_path / "ours"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    certify(made := tmp_path_factory.mktemp("ours"), "north", "south", "eve", "relay", "relay-2")
+    return made
 
 
 def tls(folder, name, names=("north", "south")):
@@ -64,8 +62,8 @@ def refused(call, *args, **named):
 @pytest.mark.parametrize(
     "endpoint",
     [
-        *("host:7447", "tcp/host", "tcp/host:", "tcp/host:x", "tcp/host:65536", "tcp/:7447", ""),
-        *("udp/host:7447", "tcp/a b:1", "tcp/[::1:7447", "tcp/::1:7447", "tcp/h:1#iface=x"),
+        *("host:7447", "tcp/host", "tcp/host:65536", "tcp/:7447", "udp/host:7447"),
+        *("tcp/::1:7447", "tcp/h:1#iface=x"),
     ],
 )
 def test_an_endpoint_that_is_none_is_refused_with_its_key_and_value(endpoint):
@@ -86,7 +84,7 @@ def test_port_0_can_be_listened_on_and_not_be_called():
 def test_an_endpoint_of_the_other_kind_than_the_certificates_ask_for_is_refused(folder):
     line = Endpoints(("tls/127.0.0.1:7447",))
     message = refused(open_session, line, run="r")
-    assert message.endswith("(potluck certificates), or use 'tcp/127.0.0.1:7447'")
+    assert message.endswith("makes one), or use 'tcp/127.0.0.1:7447'")
     assert "add [swarm.tls]" in message
     line = Endpoints(connect=("tcp/127.0.0.1:7447",), tls=tls(folder, "north"))
     assert "expected 'tls/127.0.0.1:7447'" in refused(open_session, line, run="r")
@@ -121,41 +119,28 @@ def test_names_of_relays_and_of_nodes_are_kept_apart(folder):
     assert "'**' is no name of a node" in refused(open_session, line, run="r")
 
 
-@pytest.mark.parametrize("protocol", ["tcp", "tls"])
-def test_a_port_in_use_is_named_once_with_the_way_out(protocol, folder):
-    shown = tls(folder, "north") if protocol == "tls" else None
+def test_a_port_in_use_is_named_once_with_the_way_out():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        endpoint = f"{protocol}/127.0.0.1:{taken.getsockname()[1]}"
-        line = Endpoints((f"{protocol}/127.0.0.1:0", endpoint), tls=shown)
-        message = refused(open_session, line, run="r")
+        endpoint = f"tcp/127.0.0.1:{taken.getsockname()[1]}"
+        message = refused(open_session, Endpoints(("tcp/127.0.0.1:0", endpoint)), run="r")
     way_out = "stop what listens there, or listen elsewhere (--listen)"
     assert message == f"{endpoint} is in use: {way_out}"
 
 
-@pytest.mark.parametrize("protocol", ["tcp", "tls"])
-def test_an_address_of_another_machine_is_refused_in_the_systems_words(protocol, folder):
-    shown = tls(folder, "north") if protocol == "tls" else None
-    endpoint = f"{protocol}/192.0.2.1:0"  # for documents, so nobody's
-    message = refused(open_session, Endpoints((endpoint,), tls=shown), run="r")
+def test_an_address_of_another_machine_is_refused_in_the_systems_words():
+    endpoint = "tcp/192.0.2.1:0"  # for documents, so nobody's
+    message = refused(open_session, Endpoints((endpoint,)), run="r")
     assert message.startswith(f"the line at {endpoint} cannot be opened: ")
     assert message.count("192.0.2.1") == 1
     assert message.endswith(")")
     assert ".rs" not in message
 
 
-def test_a_host_that_is_not_there_keeps_zenohs_words():
-    message = refused(open_session, Endpoints(("tcp/no-such-host.invalid:1",)), run="r")
-    assert message.startswith("the line at tcp/no-such-host.invalid:1 cannot be opened: failed to")
-    assert " at /" not in message
-
-
-@pytest.mark.parametrize("mode", ["listen", "connect"])
-def test_a_missing_certificate_is_refused_and_not_waited_for(folder, mode):
-    (folder / "north" / "north.key").unlink()
-    line = Endpoints(**{mode: ("tls/127.0.0.1:7447",)}, tls=tls(folder, "north"))
-    assert "north.key cannot be read" in refused(open_session, line, run="r")
+def test_a_missing_certificate_is_refused_and_not_waited_for(tmp_path):
+    line = Endpoints(connect=("tls/127.0.0.1:7447",), tls=tls(tmp_path, "north"))
+    assert "ca.pem cannot be read" in refused(open_session, line, run="r")
 
 
 def test_a_session_is_set_up_as_it_was_measured(folder):
@@ -210,54 +195,23 @@ def until(heard, key, again=lambda: None):
     return keys
 
 
-def test_a_client_waits_for_its_relay_and_can_be_told_to_stop(caplog, monkeypatch):
+def test_a_client_waits_for_its_relay_is_asked_meanwhile_and_can_leave(caplog, monkeypatch):
     monkeypatch.setattr("potluck.exchange.zenoh.session.PAUSE_S", 10 * LONG_S)
-    closing, said = threading.Event(), []
-    line = Endpoints(connect=(free_endpoint(),))
-    waiting = threading.Thread(
-        target=lambda: said.append(refused(open_session, line, run="r", closing=closing)),
-        daemon=True,
-    )
-    waiting.start()
-    end = time.monotonic() + LONG_S
-    while "no node or relay at" not in caplog.text and time.monotonic() < end:
-        time.sleep(0.02)
-    closing.set()
-    waiting.join(LONG_S)
-    assert "answered before this node left" in said[0]
-    assert caplog.text.count("no node or relay at tcp/127.0.0.1") == 1
-
-
-def test_who_waits_for_a_relay_is_asked_meanwhile_and_can_leave():
-    asked = []
+    end_s = time.monotonic() + LONG_S
 
     def waiting():
-        asked.append(True)
-        if len(asked) == 3:
+        assert time.monotonic() < end_s
+        if "no node or relay at tcp/127.0.0.1" in caplog.text:
             raise KeyboardInterrupt
 
     line = Endpoints(connect=(free_endpoint(),))
     with pytest.raises(KeyboardInterrupt):
         open_patiently(line, run="r", waiting=waiting)
-    assert len(asked) == 3
-    end_s = time.monotonic() + LONG_S
 
     def not_for_ever():
         assert time.monotonic() < end_s, "a peer waits for somebody"
 
     open_patiently(Endpoints((free_endpoint(),)), run="r", waiting=not_for_ever).close()
-
-
-def test_clients_find_each_other_over_a_relay_that_comes_later():
-    endpoint = free_endpoint()
-    first, second = (opening(Endpoints(connect=(endpoint,))) for _ in "ab")
-    with (
-        open_router(Endpoints((endpoint,))),
-        first.get(timeout=LONG_S) as north,
-        second.get(timeout=LONG_S) as south,
-        hearing(north, "r/**") as heard,
-    ):
-        until(heard, "r/ann/south", lambda: south.put("r/ann/south", b"x"))
 
 
 def test_a_client_goes_to_another_relay_when_one_is_away_or_dies():
@@ -389,7 +343,7 @@ def test_no_certificate_an_unlisted_name_and_plain_tcp_are_refused_and_the_log_s
         lambda: turned_away(tls_end, **{"transport/link/tls": trusted}),
     )
 
-    write_certificates(tmp_path / "theirs", ["south"])
+    certify(tmp_path / "theirs", "south")
     foreign = {"root_ca_certificate": str(folder / "ca.pem"), "enable_mtls": True}
     for kind in ("certificate", "private_key"):
         end = {"certificate": "pem", "private_key": "key"}[kind]

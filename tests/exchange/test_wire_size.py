@@ -9,10 +9,7 @@ import pytest
 from potluck.exchange import decode, encode
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-SHARES = [
-    f"digits-small, {share}"
-    for share in ("2 nodes, vertical", "4 nodes, vertical", "4 nodes, horizontal")
-]
+SHARES = ["digits-small, 4 nodes, horizontal"]
 
 
 @pytest.fixture(scope="module")

@@ -118,15 +118,6 @@ def test_a_batch_is_announced_at_once_and_again_to_whoever_comes(place, monkeypa
     assert authors(collect(east, 1, deadline_s=LONG_S)) == set(THREE)
 
 
-def test_gather_names_who_is_not_there(place):
-    north, _ = place.nodes("north", "south")
-    assert north.gather(0.0) in (("east",), ("east", "south"))
-    seen = []
-    place.node("east")
-    assert north.gather(LONG_S, lambda came, waited_for: seen.append(waited_for)) == ()
-    assert set(seen) == {2}
-
-
 def test_what_waiting_raises_ends_the_wait(place):
     north, _ = place.nodes("north", "south")
     north.send(0, batch("north"))
@@ -188,13 +179,6 @@ def test_a_batch_that_its_author_signed_and_that_is_of_no_use_is_its_fault(
     assert complaint in told
 
 
-def test_a_second_node_of_ones_own_name_is_told(place):
-    north, _ = place.node("north"), place.node("north", folder=place.folder / "again")
-    until(lambda: refusals(north, "north"), "it is heard")
-    collect(north, 0, deadline_s=0)
-    assert any("is it started twice, or" in text for text in place.said["north"])
-
-
 def test_who_serves_anothers_key_does_not_keep_its_batch_away(place):
     north, south = place.nodes("north", "south")
     eve = place.sessions.pop()
@@ -230,20 +214,6 @@ def test_who_serves_anothers_key_does_not_keep_its_batch_away(place):
     assert got.traffic.quarantined == ()
     for queryable in queryables:
         queryable.undeclare()
-
-
-def test_an_answer_of_another_size_is_not_even_copied(place):
-    north, eve = place.node("north"), place.sessions.pop()
-    signed, key = sealed_by(place, "south", batch_of(place, "south")), f"{place.run}/q/south/0"
-    with eve.declare_queryable(key, lambda query: query.reply(key, signed + bytes(9999))):
-
-        def announced():
-            place.announce(eve, "south", offer_of(0, signed))
-            return refusals(north, "south")
-
-        until(announced, "it is refused")
-    north.gather(0)
-    assert any(f"{len(signed) + 9999} bytes came for its batch" in t for t in place.said["north"])
 
 
 def test_three_bad_batches_in_a_row_and_a_peer_is_not_listened_to_for_a_while(place):
@@ -308,20 +278,13 @@ def test_a_batch_that_others_would_refuse_for_its_size_is_not_sent(place):
         north.send(0, [completion(range(300))])
 
 
-@pytest.mark.parametrize(
-    "what",
-    ["protocol.beliefs.Beliefs.hear", "process.decode"],
-    ids=["hearing", "fetching"],
-)
-def test_a_thread_that_fails_is_an_error_of_the_next_collect_and_no_silence(
-    place, what, monkeypatch
-):
+def test_a_thread_that_fails_is_an_error_of_the_next_collect_and_no_silence(place, monkeypatch):
     north, south = place.nodes("north", "south")
 
     def fail(*args, **named):
         raise ZeroDivisionError("by accident")
 
-    monkeypatch.setattr(f"potluck.exchange.{what}", fail)
+    monkeypatch.setattr("potluck.exchange.process.decode", fail)
     south.send(0, batch("south"))
     until(lambda: has_failed(north), "it is noticed")
     with pytest.raises(ExchangeError, match="ZeroDivisionError: by accident"):

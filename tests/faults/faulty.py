@@ -1,11 +1,8 @@
-"""Nodes with a fault in their process: killed at a place of the round, wrong about the time, out of
-memory, or far away. ``FAULT`` in the environment of ``Faulty`` says which, as JSON.
+"""Nodes with a fault in their process: killed at a place of the round, or wrong about the time.
+``FAULT`` in the environment of ``Faulty`` says which, as JSON.
 
     {"kill": ["draw", "within", 3]}             in its third call: "before", "within" or "after"
     {"clock": [3600, -3600, 0], "every_s": 3}   time.time() is so far off, each for so long, in turn
-    {"starve_in": 3}                            its third lesson asks for memory and gets none
-    {"machine": "/proc/1/task/1/ns/net"}        on this machine of ``packets.py``
-    {"pause_s": 0.3}                            so much longer is each writing
 """
 
 import functools
@@ -14,15 +11,10 @@ import itertools
 import json
 import os
 import random
-import resource
 import signal
 import threading
 import time
-from pathlib import Path
 
-import torch
-
-from faults.packets import enter
 from forked import Forked
 
 PHASES = {
@@ -53,12 +45,6 @@ class Faulty(Forked):
                 kill_at(*fault["kill"], random.Random(str(words)))
             if "clock" in fault:
                 turn_clock(fault["clock"], fault["every_s"])
-            if "starve_in" in fault:
-                starve(fault["starve_in"])
-            if "machine" in fault:
-                enter(fault["machine"])
-            if "pause_s" in fault:
-                slow_down(fault["pause_s"])
         Forked.run(words, env, *rest)
 
 
@@ -109,32 +95,3 @@ def turn_clock(offsets_s, every_s):
 
     time.time = wrong
     time.time_ns = lambda: int(wrong() * 1e9)
-
-
-def starve(calls):
-    """Let this process have only 32 MiB more address space than it has in lesson number ``calls``,
-    which asks for 64 MiB. A thread needs 8: without them its start never ends."""
-    owner, name, function = replaced(PHASES["learn"])
-    counted = itertools.count(1)
-
-    @functools.wraps(function)
-    def starved(*given, **named):
-        if next(counted) == calls:
-            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-            resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 25), hard))
-            torch.ones(1 << 24)
-        return function(*given, **named)
-
-    setattr(owner, name, starved)
-
-
-def slow_down(pause_s):
-    owner, name, function = replaced(PHASES["generate"])
-
-    @functools.wraps(function)
-    def slow(*given, **named):
-        time.sleep(pause_s)
-        return function(*given, **named)
-
-    setattr(owner, name, slow)

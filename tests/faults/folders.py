@@ -129,29 +129,6 @@ def of(name, change):
     return damage
 
 
-def gone(name):
-    def damage(place):
-        file = place / "small" / name
-        shutil.rmtree(file) if file.is_dir() else file.unlink()
-        return file
-
-    return damage
-
-
-def several(data):
-    """Flip 64 bits, exponents too."""
-    dice, data = random.Random(3), bytearray(data)
-    for _ in range(64):
-        data[dice.randrange(8 + int.from_bytes(data[:8], "little"), len(data))] ^= (
-            1 << dice.randrange(8)
-        )
-    return bytes(data)
-
-
-def header(data):
-    return data[:20] + b"####" + data[24:]
-
-
 def mantissas(data):
     """Flip the lowest bits of 2,000 numbers."""
     dice, data = random.Random(3), bytearray(data)
@@ -172,41 +149,15 @@ def tail(data):
     return data[: data.rstrip().rindex(b"\n") + 12]
 
 
-def leftover(place):
-    (place / "small" / "checkpoints" / "000009.part").mkdir()
-    file = place / "small" / "rounds" / "000009.ptlk.17.part"
-    file.write_bytes(b"half")
-    return file
-
-
 LAST, ROUND = "checkpoints/000002", "rounds/000002.ptlk"
 FAULTS = {
-    "weights cut": of(f"{LAST}/model.safetensors", lambda data: data[:-1000]),
-    "weights empty": of(f"{LAST}/model.safetensors", lambda data: b""),
-    "weights gone": gone(f"{LAST}/model.safetensors"),
-    "weights' header": of(f"{LAST}/model.safetensors", header),
-    "weights, 64 bits": of(f"{LAST}/model.safetensors", several),
     "weights, 2,000 mantissas": of(f"{LAST}/model.safetensors", mantissas),
-    "moments cut": of(f"{LAST}/optimizer.safetensors", lambda data: data[:-1000]),
-    "moments' header": of(f"{LAST}/optimizer.safetensors", header),
     "moments, 2,000 mantissas": of(f"{LAST}/optimizer.safetensors", mantissas),
-    "moments gone": gone(f"{LAST}/optimizer.safetensors"),
     "state.json torn": of(f"{LAST}/state.json", lambda data: data[:20]),
-    "state.json gone": gone(f"{LAST}/state.json"),
-    "config torn": of(f"{LAST}/config.json", lambda data: data[:50]),
-    "tokenizer torn": of(f"{LAST}/tokenizer.json", lambda data: data[:50]),
-    "tokenizer gone": gone(f"{LAST}/tokenizer.json"),
-    "sums torn": of(f"{LAST}/SHA256SUMS", lambda data: data[:90]),
-    "checkpoint gone": gone(LAST),
     "task.json torn": of("task.json", lambda data: data[:20]),
     "recipe, a digit": of("recipe.json", lambda data: data.replace(b"0.001", b"0.003")),
     "metrics, last line torn": of("metrics.jsonl", tail),
     "metrics, a line torn": of("metrics.jsonl", middle),
-    "completions torn": of("completions.jsonl", tail),
-    "recorded, a line torn": of("recorded.jsonl", middle),
-    "events torn": of("events.jsonl", tail),
-    "round empty": of(ROUND, lambda data: b""),
     "round flipped": of(ROUND, lambda data: data[:200] + b"\xff\x00" + data[202:]),
-    "leftovers": leftover,
 }
-"""The faults of a folder that were tried by hand before there were sums, and those of the sums."""
+"""One for each way in which a file is read: weights, moments, JSON, lines, a round, a recipe."""

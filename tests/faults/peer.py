@@ -65,11 +65,6 @@ class Plan:
     max_staleness: int = 1
     kept_rounds: int = 32
     cohort: int = 32
-    hangs_at: int = EVER
-    """Before it sends this round it does nothing for ``hang_s``, but announces what it has."""
-    hang_s: float = 0.0
-    full_disk_at: int = EVER
-    """From this round on nothing can be written: as on a full disk, each write is an OSError."""
 
 
 def key_of(name: str) -> Key:
@@ -144,11 +139,9 @@ def live(plan: Plan, say: Say, stopping: Callable[[], bool]) -> None:
             while done < plan.rounds and not stopping():
                 others = exchange.status().round
                 round = done if others - done <= plan.max_staleness else others
-                if round >= plan.full_disk_at:
-                    _fill_disk()
                 step(plan, exchange, round, say)
                 done = round + 1
-                _keep_done(plan, done)
+                (Path(plan.folder) / "done").write_text(str(done))  # as a checkpoint does
             while not stopping():
                 time.sleep(0.05)
         finally:
@@ -160,7 +153,7 @@ def step(plan: Plan, exchange: ZenohExchange, round: int, say: Say) -> None:
     peers = exchange.status().peers
     sees = [name for name, peer in peers.items() if peer.live and peer.heard_s is not None]
     say("begin", round=round, sees=sees)
-    time.sleep(plan.pause_s + plan.hang_s * (round == plan.hangs_at))
+    time.sleep(plan.pause_s)
     start = time.monotonic()
     exchange.send(round, batch_of(plan.name, round, plan.completions, plan.tokens))
     say("sent", round=round, seconds=time.monotonic() - start)
@@ -215,21 +208,6 @@ def authors_of(completions: tuple[Completion, ...]) -> dict[str, list[Completion
 def _done(plan: Plan) -> int:
     file = Path(plan.folder) / "done"
     return int(file.read_text()) if file.exists() else 0
-
-
-def _keep_done(plan: Plan, done: int) -> None:
-    """As a checkpoint does; a node whose disk is full has none."""
-    if done <= plan.full_disk_at:
-        (Path(plan.folder) / "done").write_text(str(done))
-
-
-def _fill_disk() -> None:
-    """A file may have no more bytes than none: what is a full disk to whoever writes, but for the
-    number of the error. Of this process alone, and no root is needed."""
-    import resource
-
-    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
 
 
 def main() -> int:

@@ -13,15 +13,13 @@ on the seed and ``n`` alone. So a run can be split, and one message can be made 
     done
 
 It says what became of each kind, what left a reader that is no WireError (exit code 1 if anything
-did), what was accepted beyond a limit, the slowest message and the most memory that one took.
+did), what was accepted beyond a limit, and the most memory that a message took.
 """
 
 import argparse
 import math
 import re
-import resource
 import sys
-import time
 import tracemalloc
 from collections import Counter
 from dataclasses import dataclass, field
@@ -68,8 +66,6 @@ class Outcome:
     beyond a limit."""
     peak_bytes: int = 0
     """The most that one batch took while it was read with the limits TIGHT."""
-    slowest: tuple = (0.0, 0, "")
-    """(seconds of this process, number, kind)."""
 
 
 def _read_batch(signed, limits):
@@ -160,7 +156,6 @@ def soak(messages, seed, *, first=0, trace=True, say=None):
         outcome.messages += 1
         admitted = 0
         for read in READERS[claim]:
-            start = time.process_time()
             before = _begin(trace)
             try:
                 read(data)
@@ -174,8 +169,6 @@ def soak(messages, seed, *, first=0, trace=True, say=None):
             if trace and read in LIMITED and len(data) <= TIGHT.message_bytes:
                 used = tracemalloc.get_traced_memory()[1] - before
                 outcome.peak_bytes = max(outcome.peak_bytes, used)
-            took = time.process_time() - start, number, make.__name__
-            outcome.slowest = max(outcome.slowest, took)
         outcome.admitted += admitted
         outcome.kinds[make.__name__, "accepted" if admitted else "refused"] += 1
         if say and outcome.messages % 10_000 == 0:
@@ -203,26 +196,17 @@ def main():
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
-    start = time.perf_counter()
-    rss_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     outcome = soak(
         chosen.messages,
         chosen.seed,
         first=chosen.first,
         say=lambda line: print(line, file=sys.stderr, flush=True),
     )
-    rss_after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    bound, (slowest_s, number, kind) = most_memory(TIGHT), outcome.slowest
-    print(f"{outcome.messages} messages from {chosen.first} of seed {chosen.seed} in "
-          f"{time.perf_counter() - start:.0f} s; batches are read 3 times")  # fmt: skip
+    bound = most_memory(TIGHT)
+    print(f"{outcome.messages} messages from {chosen.first} of seed {chosen.seed}")
     print(f"{outcome.refused.total()} readings refused, {outcome.admitted} accepted")
     print(f"{len(outcome.broken)} broke a reader: {outcome.broken[:5]}")
-    print(f"slowest: {1000 * slowest_s:.1f} ms, traced, number {number} ({kind})")
-    print(
-        f"at most {outcome.peak_bytes:,} bytes for one batch with limits of "
-        f"{TIGHT.message_bytes:,}; allowed {bound:,}"
-    )
-    print(f"resident set: {rss_before / 1024:.0f} MiB before, {rss_after / 1024:.0f} MiB at most")
+    print(f"at most {outcome.peak_bytes:,} bytes for one batch; allowed {bound:,}")
     for name in sorted({name for name, _ in outcome.kinds}):
         refused, accepted = (outcome.kinds[name, each] for each in ("refused", "accepted"))
         print(f"  {name:20} {refused:8} refused {accepted:8} accepted by a reader")

@@ -1,16 +1,13 @@
 """Processes with a fault in them: what is to break them does, and where it should."""
 
 import signal
-import time
-from datetime import UTC, datetime
 
 import pytest
 
-from faults import faulty
 from faults.faulty import PHASES, Faulty, replaced
 from faults.peer import batch_of, key_of
-from faults.soak_nodes import recipe, require_all_whole, require_written_once
 from faults.swarm import Swarm
+from faults.whole import recipe, require_all_whole, require_written_once
 from nouns import terms
 from potluck.exchange import encode
 
@@ -44,14 +41,3 @@ def test_each_phase_is_a_function_that_is_there(phase):
     owner, name, function = replaced(PHASES[phase])
     assert callable(function)
     assert getattr(owner, name) is function
-
-
-def test_a_wrong_clock_is_off_by_what_it_says_and_a_monotonic_one_goes_on(monkeypatch):
-    for name in ("time", "time_ns"):
-        monkeypatch.setattr(time, name, getattr(time, name))  # so that it is put back
-    monotonic = time.monotonic
-    faulty.turn_clock([-3600], every_s=1)
-    off_s = time.time() - datetime.now(UTC).timestamp()
-    assert -3660 < off_s < -3540
-    assert abs(time.time_ns() / 1e9 - time.time()) < 60
-    assert time.monotonic is monotonic

@@ -8,9 +8,7 @@ import random
 import threading
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 
-import pytest
 import zenoh
 
 from faults.exchanges import (
@@ -90,75 +88,50 @@ def refused(swarm, name):
     return counts
 
 
-def test_what_is_announced_and_served_again_counts_once(swarm, tmp_path):
-    ports, heard, served = started(swarm, tmp_path), [], []
+def test_a_stranger_that_repeats_forges_and_answers_for_others_costs_no_batch(swarm, tmp_path):
+    """It says again what was said, and what b never said; it serves what a and c sent, and garbage
+    for b."""
+    ports, heard, served, sizes = started(swarm, tmp_path), [], set(), {}
 
-    def again(sample):
-        heard.append((sample.key_expr, sample.payload.to_bytes()))
-
-    def serve(query):
-        author, round = str(query.key_expr).split("/")[-2:]
-        if round == "hello":
-            return  # It has seen no challenge of theirs answered.
-        message = terms(author).message(int(round), tuple(batch_of(author, int(round), 4, 64)))
-        query.reply(query.key_expr, key_of(author).sign(b"batch", encode(message)))
-        served.append(round)
-
-    with stranger(*ports) as session:
-        session.declare_subscriber("run/ann/*", again, allowed_origin=zenoh.Locality.REMOTE)
-        session.declare_queryable("run/q/**", serve)
-        with repeated(lambda: heard and session.put(*random.choice(heard))):
-            go_on(swarm, heard, served)
-    # To each node its own word is somebody else's who uses its name.
-    require_nothing_lost(swarm, "abc", refused="abc")
-
-
-def test_who_answers_for_another_with_garbage_costs_that_one_nothing(swarm, tmp_path):
-    ports, sizes, served = started(swarm, tmp_path), {}, []
-
-    def note(sample):
-        author = str(sample.key_expr).rpartition("/")[2]
-        said = decode_announcement(sample.payload.to_bytes(), run="run", node=author)
-        sizes.update({(author, offer.round): offer.size_bytes for offer in said.offers()})
+    def hear(sample):
+        key, said = str(sample.key_expr), sample.payload.to_bytes()
+        author = key.rpartition("/")[2]
+        heard.append((key, said))
+        offers = decode_announcement(said, run="run", node=author).offers()
+        sizes.update({(author, offer.round): offer.size_bytes for offer in offers})
 
     def serve(query):
         author, what = str(query.key_expr).split("/")[-2:]
-        served.append(author)
-        round = -1 if what == "hello" else int(what)
-        for size in (sizes.get((author, round), 99), 3):
-            query.reply(query.key_expr, b"PTLS" + random.randbytes(size - 4) if size > 4 else b"")
-
-    with stranger(*ports) as session:
-        session.declare_subscriber("run/ann/*", note)
-        # Who serves a whole range is otherwise the only one to be asked.
-        session.declare_queryable("run/q/b/**", serve, complete=True)
-        # A true answer that is quicker is taken, and the garbage behind it is not looked at.
-        go_on(swarm, served, sizes, until=lambda: refused(swarm, "a") or refused(swarm, "c"))
-    assert set(served) == {"b"}
-    for name in "ac":
-        assert refused(swarm, name).keys() <= {"b"}
-        assert not any(event["quarantined"] for event in swarm.of(name, "round"))
-    require_nothing_lost(swarm, "abc", refused="b")
-
-
-def test_announcements_that_are_forged_or_old_keep_nobody_from_the_new_ones(swarm, tmp_path):
-    """Said again and again between the true ones: b's first word, and one with another key."""
-    ports, first = started(swarm, tmp_path), []
-
-    def keep(sample):
-        said = decode_announcement(sample.payload.to_bytes(), run="run", node="b")
-        if said.offers() and not first:
-            first.append(sample.payload.to_bytes())
+        served.add(author)
+        if author == "b":
+            size = 99 if what == "hello" else sizes.get((author, int(what)), 99)
+            query.reply(query.key_expr, b"PTLS" + random.randbytes(size - 4))
+            query.reply(query.key_expr, b"")
+        elif what != "hello":  # It has seen no challenge of theirs answered.
+            message = terms(author).message(int(what), tuple(batch_of(author, int(what), 4, 64)))
+            query.reply(query.key_expr, key_of(author).sign(b"batch", encode(message)))
 
     offers = [Offer(round, 999, bytes(16)) for round in range(64)]
     about = {"session": bytes(16), "task": bytes(16), "clock_s": 0.0}
     forged = encode_announcement("run", "b", key_of("rogue"), offers, **about)
+
+    def speak():
+        session.put("run/ann/b", forged)
+        if heard:
+            session.put(*random.choice(heard))
+
     with stranger(*ports) as session:
-        session.declare_subscriber("run/ann/b", keep, allowed_origin=zenoh.Locality.REMOTE)
-        with repeated(lambda: [session.put("run/ann/b", said) for said in (forged, *first)]):
-            go_on(swarm, first)
-    assert refused(swarm, "a").keys() == {"b"}
-    require_nothing_lost(swarm, "abc", refused="b")
+        session.declare_subscriber("run/ann/*", hear, allowed_origin=zenoh.Locality.REMOTE)
+        for name in "abc":
+            # Whoever serves a whole range is otherwise the only one to be asked.
+            session.declare_queryable(f"run/q/{name}/**", serve, complete=True)
+        with repeated(speak):
+            # A true answer that is quicker is taken, and the garbage behind it is not looked at.
+            go_on(swarm, heard, served, until=lambda: refused(swarm, "a") or refused(swarm, "c"))
+    for name in "abc":
+        assert not any(event["quarantined"] for event in swarm.of(name, "round"))
+    # To each node its own word is somebody else's that uses its name.
+    require_nothing_lost(swarm, "abc", refused="abc")
 
 
 def told(swarm, name, of):
@@ -167,8 +140,7 @@ def told(swarm, name, of):
     return [text for text in texts if text.startswith(f"'{of}' ") and "waited for" in text]
 
 
-@pytest.mark.parametrize("silence", ["other bytes", "no answer", "no offer"])
-def test_a_silent_member_costs_one_deadline(swarm, tmp_path, silence):
+def test_a_member_that_serves_other_bytes_costs_one_deadline(swarm, tmp_path):
     plans = meshed("abc", tmp_path, pause_s=0.02, deadline_s=2.0, gather_s=0.0)
     swarm.start(plans["a"], plans["b"])
     swarm.wait_for("both listen", lambda: all(swarm.of(name, "open") for name in "ab"))
@@ -178,8 +150,7 @@ def test_a_silent_member_costs_one_deadline(swarm, tmp_path, silence):
         # Near both: of a node far behind it would else have left the round out.
         newest = [max(0, swarm.last_round(name)) for name in "ab"]
         near = {round for here in newest for round in range(max(0, here - 3), here + 3)}
-        rounds = () if silence == "no offer" else sorted(near)
-        offers = [Offer(round, 999, random.randbytes(16)) for round in rounds]
+        offers = [Offer(round, 999, random.randbytes(16)) for round in sorted(near)]
         return encode_announcement("run", "c", key_of("c"), offers, clock_s=time.time(), **about)
 
     def serve(query):
@@ -187,7 +158,7 @@ def test_a_silent_member_costs_one_deadline(swarm, tmp_path, silence):
         if str(query.key_expr).endswith("hello"):
             answer = encode_answer(key_of("c"), query.payload.to_bytes(), said())
             query.reply(query.key_expr, answer)
-        elif silence == "other bytes":
+        else:
             served.append(query)
             query.reply(query.key_expr, random.randbytes(999))
 
@@ -200,26 +171,9 @@ def test_a_silent_member_costs_one_deadline(swarm, tmp_path, silence):
             here = max(swarm.last_round(name) for name in "ab")
             swarm.wait_for("more rounds", all_closed(swarm, "ab", here + 20))
     swarm.stop()
-    assert bool(served) == (silence == "other bytes")
+    assert served
     for name in "ab":
         (stall,) = told(swarm, name, "c")
         assert stall.endswith("it is not waited for until it is")
         for round, event in swarm.rounds(name).items():
             assert "c" in event["missing"], (round, event)
-
-
-def test_a_member_that_hung_for_a_while_is_waited_for_again(swarm, tmp_path):
-    """It is as fast as the other, which went on meanwhile, and so it is a little late at first."""
-    plans = meshed("ab", tmp_path, pause_s=0.2, deadline_s=3.0)
-    hangs = Plan(**{**asdict(plans["b"]), "hangs_at": 5, "hang_s": 5.0})
-    swarm.start(plans["a"])
-    swarm.start(hangs)
-    swarm.wait_for("it is back", lambda: len(told(swarm, "a", "b")) >= 2)
-    here = max(swarm.last_round(name) for name in "ab") + 1
-    swarm.wait_for("more rounds", all_closed(swarm, "ab", here + ROUNDS))
-    swarm.stop()
-    first, back = told(swarm, "a", "b")[:2]
-    assert first == "'b' was not in time in round 6: it is not waited for until it is"
-    assert back == "'b' is waited for again"
-    for round in range(here, here + ROUNDS):
-        assert swarm.rounds("a")[round]["came"] == ["a", "b"]

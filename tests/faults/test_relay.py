@@ -3,7 +3,6 @@
 import contextlib
 import socket
 import threading
-import time
 
 import pytest
 
@@ -52,29 +51,13 @@ def there_and_back(line, data):
 
 @pytest.mark.parametrize(
     "weather",
-    [CALM, Weather(delay_s=0.01), Weather(loss=0.3), Weather(bytes_per_s=1e7)],
-    ids=["calm", "delay", "loss", "bandwidth"],
+    [CALM, Weather(delay_s=0.01, loss=0.3, bytes_per_s=1e7)],
+    ids=["calm", "bad"],
 )
 def test_every_byte_comes_once_and_in_order(network, echo, weather):
     with dial(network.relay(echo, weather)) as line:
-        data = bytes(range(256)) * (512 if weather.loss else 4096)
+        data = bytes(range(256)) * 512
         assert there_and_back(line, data) == data
-
-
-@pytest.mark.parametrize(
-    "weather, count, least_s",
-    [
-        (Weather(delay_s=0.1), 1, 0.2),
-        (Weather(loss=1.0), 1, 0.4),
-        (Weather(bytes_per_s=2e6), 400_000, 0.2),
-    ],
-    ids=["delay", "loss", "bandwidth"],
-)
-def test_bad_weather_takes_its_time_in_each_direction(network, echo, weather, count, least_s):
-    with dial(network.relay(echo, weather)) as line:
-        start = time.perf_counter()
-        assert len(there_and_back(line, bytes(count))) == count
-        assert time.perf_counter() - start >= least_s
 
 
 def test_a_cut_line_is_silent_to_old_and_new_callers_and_loses_nothing_when_it_heals(network, echo):

@@ -1,4 +1,4 @@
-"""Nodes in processes of their own that meet through files alone: in a folder, and in a bucket."""
+"""Nodes in processes of their own that meet through files alone, in a bucket or a folder."""
 
 import signal
 
@@ -24,28 +24,20 @@ def recipe(tmp_path, *overrides):
     return tiny.recipe(nodes, *short, "swarm.transport=folder", *overrides)
 
 
-@pytest.fixture(params=["folder", "bucket"])
-def place(request):
-    """Options of a node, by which it finds the place where all meet."""
-    if request.param == "folder":
-        yield ()  # made for all by what starts them
-    else:
-        pytest.importorskip("s3fs")
-        with stand_in_s3() as server:
-            yield "--connect", "s3://shared/team", "--allow-key", "s3=shared"
-        assert {path.split("/")[0] for path in server.objects} == {"shared"}
-
-
-def test_one_that_is_killed_comes_back_by_the_files_and_all_learn_what_one_process_does(
-    tmp_path, place
-):
-    config = recipe(tmp_path, "rounds=6", "checkpoint_every=2")
-    with Swarm(config, tmp_path / "run", more=place, popen=Forked) as swarm:
+def test_one_that_is_killed_comes_back_by_the_files_and_all_learn_what_one_process_does(tmp_path):
+    pytest.importorskip("s3fs")
+    config = recipe(tmp_path, "rounds=5", "checkpoint_every=2")
+    place = "--connect", "s3://shared/team", "--allow-key", "s3=shared"
+    with (
+        stand_in_s3() as server,
+        Swarm(config, tmp_path / "run", more=place, popen=Forked) as swarm,
+    ):
         swarm.start()
         swarm.wait_until(lambda: swarm.round("west") >= 2, "three rounds")
         swarm.signal("west", signal.SIGKILL)
         swarm.start("west", resume=True)
         assert swarm.wait() == dict.fromkeys(NAMES, 0), swarm.logs()
+    assert {path.split("/")[0] for path in server.objects} == {"shared"}
     run(config, tmp_path / "one")
     for name in NAMES:
         written = [lines(tmp_path / each, name, "completions") for each in ("run", "one")]

@@ -11,13 +11,14 @@ from potluck.exchange.keys.keys import without_signature
 from potluck.launch.in_process import run
 
 FREE = ("pace=free", "plan=horizontal", "objective.method=lws")
+ROUNDS = 5
 
 
 @pytest.fixture(scope="module")
 def recipe(tiny_models):
     def make(*overrides, names=NAMES):
         nodes = {name: tiny_models[name] for name in names}
-        longer = ("rounds=6", "checkpoint_every=2", *FREE)
+        longer = (f"rounds={ROUNDS}", "checkpoint_every=2", *FREE)
         return tiny.recipe(nodes, *longer, *overrides)
 
     return make
@@ -32,7 +33,7 @@ def whole(recipe, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole_outcome(whole):
-    return outcome(whole, 6)
+    return outcome(whole, ROUNDS)
 
 
 def messages(folder, node) -> list[list[Message]]:
@@ -48,10 +49,11 @@ def messages(folder, node) -> list[list[Message]]:
 def test_each_batch_is_learned_from_once_and_is_held_against_own_completions(whole):
     for node, other in zip(NAMES, NAMES[::-1], strict=True):
         rounds = messages(whole, node)
-        assert [[m.round for m in r if m.sender == node] for r in rounds] == [[i] for i in range(6)]
+        own = [[m.round for m in r if m.sender == node] for r in rounds]
+        assert own == [[i] for i in range(ROUNDS)]
         foreign = [m.round for r in rounds for m in r if m.sender == other]
         assert foreign == sorted(set(foreign))
-        assert len(foreign) >= 5  # the last one may come when the other has ended
+        assert len(foreign) >= ROUNDS - 1  # the last one may come when the other has ended
         for line in lines(whole, node, "metrics")[1:]:
             assert (
                 line["sources"][other]["completions"] == line["sources"][node]["completions"] == 8
@@ -64,20 +66,22 @@ def test_each_batch_is_learned_from_once_and_is_held_against_own_completions(who
 def test_no_problem_is_written_twice_in_a_pass(whole):
     for node in NAMES:
         written = [id for line in lines(whole, node, "written") for id in line["rewards"]]
-        assert len(written) == len(set(written)) == 24
+        assert len(written) == len(set(written)) == 4 * ROUNDS
 
 
 def test_after_several_crashes_it_goes_on_to_the_same_end(recipe, whole_outcome, tmp_path):
-    for at, round in enumerate((0, 3, 3, 5)):
+    for at, round in enumerate((0, 3, 3)):
         crash(recipe(), tmp_path / "cut", round, resume=at > 0)
     run(recipe(), tmp_path / "cut", resume=True)
-    assert outcome(tmp_path / "cut", 6) == whole_outcome
+    assert outcome(tmp_path / "cut", ROUNDS) == whole_outcome
 
 
-def test_ctrl_c_leaves_what_it_can_go_on_from(recipe, whole_outcome, tmp_path):
-    assert run(recipe(), tmp_path / "cut", display=StopsAt(1, "write")).interrupted
+@pytest.mark.parametrize("node", NAMES)
+def test_ctrl_c_leaves_what_it_can_go_on_from(recipe, whole_outcome, tmp_path, node):
+    """The first node has learned from a round that the second one writes."""
+    assert run(recipe(), tmp_path / "cut", display=StopsAt(1, "write", node=node)).interrupted
     assert not run(recipe(), tmp_path / "cut", resume=True).interrupted
-    assert outcome(tmp_path / "cut", 6) == whole_outcome
+    assert outcome(tmp_path / "cut", ROUNDS) == whole_outcome
 
 
 def test_the_intake_decides_the_parts_of_a_round(recipe, tmp_path):
@@ -104,11 +108,12 @@ def test_a_batch_that_is_too_old_when_it_is_taken_is_not(recipe, tmp_path, monke
                 return receive(member, round)
 
             patch.setattr(memory._Member, "receive", every_third)
-            run(recipe(f"swarm.max_staleness={staleness}", "intake=3", "group_size=8"), folder)
+            options = f"swarm.max_staleness={staleness}", "intake=3", "group_size=8"
+            run(recipe("rounds=3", *options), folder)
         rounds = messages(folder, "small")
         counts[staleness] = [sum(m.sender == "large" for m in round) for round in rounds]
-    assert counts[0] == [0, 0, 1, 0, 0, 1]
-    assert counts[1] == [0, 0, 2, 0, 0, 2]
+    assert counts[0] == [0, 0, 1]
+    assert counts[1] == [0, 0, 2]
 
 
 def test_what_comes_while_a_first_round_is_written_is_learned_from(recipe, tmp_path, monkeypatch):

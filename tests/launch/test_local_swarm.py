@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-import threading
 
 import pytest
 
@@ -195,7 +194,7 @@ def test_a_run_that_finished_no_round_is_begun_anew_and_that_is_told(nodes):
 
 
 @pytest.mark.parametrize(
-    "kept", ["east/metrics.jsonl", "west/checkpoints/000001/state.json", "notes.txt", "south/x"]
+    "kept", ["east/metrics.jsonl", "west/checkpoints/000001/state.json", "south/x"]
 )
 def test_a_run_with_a_round_or_with_something_else_in_it_is_not(nodes, kept):
     failed_start(nodes.folder)
@@ -229,13 +228,6 @@ def test_a_mistake_ends_all_before_anything_is_begun_and_leaves_no_folder(nodes)
     assert all(" called with " in text for text in heard.said)
 
 
-def test_a_file_that_is_in_the_way_stays_as_it_is(nodes):
-    nodes.folder.write_text("mine")
-    with pytest.raises(RunFolderError, match="--resume goes on with that run"):
-        nodes(east=stand_in_node.begins, west=stand_in_node.begins)
-    assert nodes.folder.read_text() == "mine"
-
-
 def test_nothing_is_resumed_where_nothing_is(nodes):
     with pytest.raises(RunFolderError, match="holds no run to resume"):
         nodes(east=stand_in_node.begins, west=stand_in_node.begins, resume=True)
@@ -258,19 +250,6 @@ def test_addresses_of_the_recipe_are_for_a_network_and_not_used_here(nodes, monk
     assert any("meet on loopback" in text for text in heard.said)
     monkeypatch.undo()
     assert load(nodes.folder / LOCAL_SWARM / "recipe.json").swarm.connect == ()
-
-
-def test_from_another_thread_ctrl_c_is_somebody_elses(nodes):
-    """``interrupts`` asks for the main thread; without it a run goes on just the same."""
-    ends = []
-    thread = threading.Thread(
-        target=lambda: ends.append(nodes(east=stand_in_node.begins, west=stand_in_node.begins))
-    )
-    thread.start()
-    thread.join()
-    ((ended, _),) = ends
-    assert ended.codes == {"east": 0, "west": 0}
-    assert not ended.interrupted
 
 
 def test_what_several_nodes_say_of_one_event_is_shown_once(nodes):

@@ -60,7 +60,6 @@ def measured(monkeypatch):
     ({"validation": 0.9}, [0.89, 0.5], False),
     ({"validation": 0.9}, [0.9, 0.5], True),  # it was reached once
     ({"validation": 0.0}, [0.0], True),
-    ({"no_better": 2}, [0.5], False),
     ({"no_better": 2}, [0.1, 0.5, 0.4], False),
     ({"no_better": 2}, [0.1, 0.5, 0.4, 0.5], True),  # equal is not better
     ({"no_better": 2}, [0.1, 0.5, 0.4, 0.6], False),
@@ -149,9 +148,7 @@ def test_nodes_are_compared_while_all_were_there_and_not_by_what_ended_one(
 
 @pytest.mark.parametrize("large, small, first", [
     ([3, 4], [2], None),  # as they ended, each in its own process
-    ([], [1, 2], None),
     ([], [1], 0),  # killed before all had their first one
-    ([], [], 0),
     ([1, 2], [2], 2),
 ])  # fmt: skip
 def test_no_checkpoint_is_given_up_where_none_is_of_all_nodes(

@@ -39,10 +39,6 @@ def constant(*given):
     return given[1].sum()
 
 
-def endless(*given):
-    return given[0].sum() * float("inf")
-
-
 zahl = 3
 """
 WEIGHTS = """\
@@ -59,19 +55,12 @@ def of_a_row(rows, options):
     return torch.where(rows.own_B, 1.0, 0.5)
 
 
-def one_number(rows, options):
-    return torch.tensor(1.0)
-
-
 def endless(rows, options):
     return rows.likelihood_B / 0.0
 
 
 def breaks(rows, options):
     return rows.no_such_thing
-
-
-zahl = 3
 """
 FINE = {"loss": "losses.py:mine", "weight": "weights.py:of_a_row"}
 LOADS = {"loss": load_loss, "weight": load_weight}
@@ -79,7 +68,7 @@ LOADS = {"loss": load_loss, "weight": load_weight}
 
 @pytest.fixture
 def recipe(tiny_models):
-    return lambda *overrides: tiny.recipe(tiny_models, "rounds=2", "evaluation.every=0", *overrides)
+    return lambda *overrides: tiny.recipe(tiny_models, "rounds=2", *overrides)
 
 
 @pytest.fixture
@@ -103,7 +92,7 @@ def test_a_copy_of_a_built_in_loss_has_its_bits_and_another_one_not(recipe, own)
 @pytest.mark.parametrize("name", ["of_the_whole", "of_a_row"])
 def test_a_weight_of_ones_own_decides_what_is_taken(recipe, own, name):
     weight = f"objective.weight=weights.py:{name}", "objective.habit_test=false"
-    run(recipe("objective.method=lws", "rounds=4", *weight), own / "run", trust_code=True)
+    run(recipe("objective.method=lws", "rounds=3", *weight), own / "run", trust_code=True)
     taken = [
         source["success_weight"]
         for line in lines(own / "run", "small")
@@ -131,13 +120,9 @@ def test_code_is_not_imported_unless_it_is_trusted(recipe, own, key):
     ("loss", "losses.py:breaks", ConfigError, r"raised AttributeError: .* \(losses.py, line 15\)$"),
     ("loss", "losses.py:two_numbers", ConfigError, r"a Tensor of shape \[2\]; expected a tensor"),
     ("loss", "losses.py:constant", ConfigError, "through which gradient flows"),
-    ("loss", "losses.py:endless", ConfigError, "is -inf for two ordinary rows"),
     ("loss", "losses.py:zahl", TaskError, r"^\[objective\] loss 'losses.py:zahl': 'zahl' is no fu"),
-    ("loss", "losses.py:absent", TaskError, "'absent' is not there"),
-    ("weight", "weights.py:breaks", ConfigError, r"AttributeError: .* \(weights.py, line 23\)$"),
-    ("weight", "weights.py:one_number", ConfigError, r"a Tensor of shape \[\]; expected a tensor"),
+    ("weight", "weights.py:breaks", ConfigError, r"AttributeError: .* \(weights.py, line 19\)$"),
     ("weight", "weights.py:endless", ConfigError, "is .*inf.* for two ordinary rows"),
-    ("weight", "weights.py:zahl", TaskError, r"^\[objective\] weight 'weights.py:zahl': 'zahl' is"),
 ])  # fmt: skip
 def test_what_is_no_loss_or_weight_is_told_before_a_model_is_loaded(
     recipe, own, key, name, error, message
@@ -168,8 +153,8 @@ def test_a_resumed_run_wants_the_code_that_it_had(recipe, own, key):
 
 
 @pytest.mark.parametrize("key, name, message", [
-    *(("loss", name, "expected 'FILE.py:NAME'") for name in ("mine", "task", "a b:c", ".py:f")),
-    *(("weight", name, "typicality.*FILE.py:NAME") for name in ("typical", "task", ".py:f", "")),
+    *(("loss", name, "expected 'FILE.py:NAME'") for name in ("mine", ".py:f")),
+    *(("weight", name, "typicality.*FILE.py:NAME") for name in ("typical", ".py:f")),
 ])  # fmt: skip
 def test_a_name_without_a_place_is_refused(recipe, key, name, message):
     with pytest.raises(ConfigError, match=rf"\[objective\] {key} is .*{message}"):

@@ -82,20 +82,6 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         pass
 
 
-def test_a_killed_holder_holds_nothing(tmp_path):
-    with holder_of(tmp_path / "run") as holder:
-        holder.send_signal(signal.SIGKILL)
-        holder.wait()
-        with exclusive(tmp_path / "run", silent):
-            assert f"process {os.getpid()} " in (tmp_path / "run" / LOCK).read_text()
-
-
-def test_two_threads_or_calls_of_one_process_are_two(tmp_path):
-    with exclusive(tmp_path / "run", silent), pytest.raises(RunFolderError, match="is in use"):  # noqa: SIM117
-        with exclusive(tmp_path / "run", silent):
-            pass
-
-
 @pytest.mark.parametrize("child", [
     "os.fork() or time.sleep(300)", "subprocess.Popen(['sleep', '300'])",
 ])  # fmt: skip
@@ -108,6 +94,7 @@ def test_a_child_that_outlives_the_holder_keeps_no_lock(tmp_path, child):
         for left in range(99, -1, -1):
             try:
                 with exclusive(tmp_path / "run", silent):
+                    assert f"process {os.getpid()} " in (tmp_path / "run" / LOCK).read_text()
                     break
             except RunFolderError:
                 if not left:
@@ -137,10 +124,9 @@ def test_a_folder_that_is_removed_meanwhile_hides_no_error(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_is_told_of_and_used(tmp_path, monkeypatch, number):
+def test_a_file_system_without_locks_is_told_of_and_used(tmp_path, monkeypatch):
     def none(descriptor, operation):
-        raise OSError(number, os.strerror(number))
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr("fcntl.flock", none)
     said = []

@@ -1,7 +1,6 @@
 """Whole runs beside each other: started, stopped, gone on with; and what is said of a break."""
 
 import io
-import json
 import signal
 import subprocess
 import sys
@@ -12,10 +11,8 @@ from rich.console import Console
 
 import tiny
 from forked import FORKING
-from launch.runs import crash
 from potluck.launch import children
 from potluck.launch.children import Children
-from potluck.launch.in_process import run
 from potluck.launch.side_by_side import WholeRun, run_side_by_side
 from potluck.reports.events import Notice, encode_event
 from potluck.types import PotluckError
@@ -90,26 +87,3 @@ def test_a_run_stops_with_its_starter(whole, monkeypatch):
         process = whole.start(started, ["--set", "rounds=100000"]).process
         process.stdout.close()  # as when this process is killed
         assert process.wait()
-
-
-def test_a_run_that_was_killed_is_gone_on_with_to_the_bit_and_one_that_is_done_is_not(
-    whole, tmp_path, monkeypatch
-):
-    run(whole.config, tmp_path / "whole")
-    crash(whole.config, whole.folder, 1)
-    assert not whole.is_done
-    monkeypatch.setattr(children, "subprocess", FORKING)
-    assert run_side_by_side([whole], console())
-    uninterrupted, gone_on = (
-        [
-            {**json.loads(line), "seconds": None}
-            for line in (at / "small" / "metrics.jsonl").read_text().splitlines()
-        ]
-        for at in (tmp_path / "whole", whole.folder)
-    )
-    assert gone_on == uninterrupted
-    assert whole.is_done
-    monkeypatch.undo()
-    started = stands_in(monkeypatch, SAYS_AND_FAILS)
-    assert run_side_by_side([whole], console())
-    assert started == []

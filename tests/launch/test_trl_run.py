@@ -1,16 +1,13 @@
-"""Options that users of TRL write first, in whole runs: each changes something, and a run that is
-resumed has the same bits."""
+"""Options that users of TRL write first, in whole runs, one of which is resumed."""
 
 import re
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import tiny
-from displays import Listener
-from launch.runs import lines
+from launch.runs import crash, left_by, lines
 from potluck.builder.nodes import make_learner
 from potluck.builder.plan import plan_cost
 from potluck.config import (
@@ -26,81 +23,34 @@ from potluck.objective.methods import ObjectiveConfig
 from potluck.tasks.table import HubOptions
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    made = tmp_path_factory.mktemp("models")
-    return {name: tiny.save(made / name, seed) for seed, name in enumerate("ab")}
-
-
 @pytest.fixture
-def recipe(models):
-    def make(*overrides, **changes):
-        more = ("rounds=4", "checkpoint_every=2", "node.a.device=cpu", "node.b.device=cpu")
-        return tiny.recipe(models, *more, *overrides, **changes)
+def recipe(tiny_models):
+    def make(*overrides):
+        more = ("rounds=4", "checkpoint_every=2", "node.a.device=cpu")
+        return tiny.recipe({"a": tiny_models["small"]}, *more, *overrides)
 
     return make
 
 
-def weights(folder, node="a", round=4):
-    place = Path(folder) / node / "checkpoints" / f"{round:06d}"
-    return {
-        f"{file.name}/{name}": tensor
-        for file in sorted(place.glob("*.safetensors"))
-        for name, tensor in load_file(file).items()
-    }
-
-
-def same(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
-
-
-@pytest.fixture(scope="module")
-def plain(models, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("plain") / "run"
-    cpu = ("node.a.device=cpu", "node.b.device=cpu")
-    run(tiny.recipe(models, "rounds=2", *cpu), folder)
-    return folder
-
-
-class Stops(Listener):
-    def round_done(self, node, report):
-        if (node, report.round) == ("b", 2):
-            raise RuntimeError
-
-
-OPTIONS = [
-    ("node.a.lr_schedule=cosine",),
-    ("node.a.warmup_updates=0.5",),
-    ("node.a.warmup_updates=3",),
-    ("node.a.adam_betas=[0.5, 0.9]",),
-    ("objective.beta=0.5", "objective.updates_per_round=2"),
-    ("objective.loss_type=dr_grpo",),
-    ("objective.loss_type=dapo",),
+ALL = [
+    *("node.a.lr_schedule=cosine", "node.a.warmup_updates=0.5", "node.a.adam_betas=[0.5, 0.9]"),
+    *("objective.beta=0.5", "objective.updates_per_round=2"),
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=" ".join)
-def test_an_option_changes_a_run(recipe, plain, tmp_path, options):
-    run(recipe("rounds=2", *options), tmp_path / "run")
-    assert not same(weights(tmp_path / "run", round=2), weights(plain, round=2))
-
-
-@pytest.mark.parametrize("lora", [(), ("node.a.lora={r=2}",)], ids=["full", "adapter"])
-def test_a_resumed_run_of_all_options_has_the_bits_of_an_unbroken_one(recipe, tmp_path, lora):
-    config = recipe(*OPTIONS[0], *OPTIONS[1], *OPTIONS[3], *OPTIONS[4], *lora)
+def test_a_resumed_run_of_all_options_has_the_bits_of_an_unbroken_one(recipe, tmp_path):
+    config = recipe(*ALL)
     run(config, tmp_path / "whole")
-    with pytest.raises(RuntimeError):
-        run(config, tmp_path / "cut", display=Stops())
+    crash(config, tmp_path / "cut", 2)
     run(config, tmp_path / "cut", resume=True)
-    assert same(weights(tmp_path / "cut"), weights(tmp_path / "whole"))
+    assert left_by(tmp_path / "cut", "a", 4) == left_by(tmp_path / "whole", "a", 4)
 
 
-def test_the_report_has_the_rate_that_the_update_had(recipe, plain, tmp_path):
+def test_the_report_has_the_rate_that_the_update_had(recipe, tmp_path):
     run(recipe("node.a.lr_schedule=linear", "node.a.warmup_updates=1"), tmp_path / "run")
     rates = [line["learning_rate"] for line in lines(tmp_path / "run", "a")]
     assert rates == pytest.approx([0.0, 1e-3, 1e-3 * 2 / 3, 1e-3 / 3])
-    assert [line["learning_rate"] for line in lines(plain, "a")] == [1e-3] * 2
-    assert [line["kl"] for line in lines(plain, "a")] == [None] * 2
+    assert {line["kl"] for line in lines(tmp_path / "run", "a")} == {None}
 
 
 def test_the_kl_is_nothing_at_first_and_then_something(recipe, tmp_path):
@@ -128,10 +78,6 @@ def test_the_reference_is_the_model_of_the_start_after_a_resume_too(recipe, tmp_
         assert torch.equal(later.policy.logp(*asked, temperature=1.0), before)
     assert (later.reference is later.policy) == bool(lora)
     assert bool(lora) == any(p.requires_grad for p in later.reference.network.parameters())
-
-
-def test_without_beta_no_reference_is_loaded(recipe, tmp_path):
-    assert make_learner(recipe(), "a", tmp_path, 0).reference is None
 
 
 def test_the_loss_of_the_page_runs_as_it_stands(recipe, tmp_path, monkeypatch):

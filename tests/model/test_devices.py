@@ -1,7 +1,5 @@
 """Devices: what "auto" stands for, and the line where it takes the CPU unexpectedly."""
 
-import json
-
 import pytest
 import torch
 
@@ -83,25 +81,15 @@ def test_a_run_says_in_one_line_that_it_takes_the_cpu_and_only_where_nobody_chos
     assert notes_on_devices(chosen) == []
 
 
-@pytest.mark.parametrize("device, is_told", [("auto", True), ("cpu", False)])
-def test_an_evaluation_says_so_too(machine, potluck_says, device, is_told):
+def test_an_evaluation_says_so_too(machine, potluck_says):
     machine(driver=True)
-    given = ("builtin:digits-small", "--task", "digits", "--problems", "2", "--device", device)
+    given = ("builtin:digits-small", "--task", "digits", "--problems", "2")
     code, said, _ = potluck_says("evaluate", *given, "--max-new-tokens", "4")
     assert code == 0
-    assert ("--device auto takes the CPU" in said) == is_told
+    assert "--device auto takes the CPU" in said
 
 
 def test_a_model_that_was_loaded_does_not_use_the_attention_that_plans_for_each_length(tiny_models):
     torch.backends.cuda.enable_cudnn_sdp(True)
     LanguageModel.load(tiny_models["small"], device="cpu")
     assert not torch.backends.cuda.cudnn_sdp_enabled()
-
-
-@pytest.mark.skipif(not torch.backends.mps.is_available(), reason="there is no Mac's GPU here")
-def test_a_run_on_a_mac_learns_on_its_gpu(tiny_models, tmp_path):
-    made = tiny.recipe({"small": tiny_models["small"]}, "rounds=2")
-    assert LanguageModel.load(tiny_models["small"]).device.type == "mps"
-    run(made, tmp_path / "run")
-    lines = (tmp_path / "run" / "small" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["updates"] for line in lines] == [1, 1]

@@ -16,7 +16,7 @@ from potluck.episode import ToolCall, Turn, text_of
 from potluck.model import ModelError
 from potluck.types import Completion, Observation, Problem
 
-CASES = int(os.environ.get("POTLUCK_TURNS", "150"))
+CASES = int(os.environ.get("POTLUCK_TURNS", "60"))
 """Turns of each model; 10,000 take a minute or two."""
 CALL = ToolCall("add", {"a": 1, "b": [0.5, "é\n\"'"]})
 TALKS = (Observation("north"), Observation("3", "add"))

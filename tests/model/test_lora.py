@@ -40,13 +40,6 @@ def test_a_new_adapter_changes_nothing_yet_and_alone_is_trained():
     assert names == {f"{layer}.{end}" for layer in ("q_proj", "v_proj") for end in ends}
 
 
-def test_dropout_is_off_until_training_begins():
-    network = moved(adapted(dropout=0.5))
-    assert torch.equal(logits(network), logits(network))
-    network.train()
-    assert not torch.equal(logits(network), logits(network))
-
-
 def test_the_layer_is_w_x_plus_alpha_over_r_b_a_x():
     network = moved(adapted(rank=2, alpha=6.0))
     layer = network.model.layers[0].self_attn.q_proj

@@ -19,8 +19,14 @@ def edit(file, **changes):
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
-@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation", "use_kernels"])
-@pytest.mark.parametrize("name", ["evil/kernel", "flash_attention_2", "evil/kernel:attention"])
+@pytest.mark.parametrize(
+    "key, name",
+    [
+        ("attn_implementation", "evil/kernel"),
+        ("_attn_implementation", "evil/kernel:attention"),
+        ("use_kernels", "flash_attention_2"),
+    ],
+)
 def test_no_kernel_that_a_model_folder_names_is_trusted(tmp_path, monkeypatch, key, name):
     """With the library of kernels installed: it refuses by itself whoever is not vouched for."""
     asked = []

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
-import potluck
 from potluck.config import from_tree
 from potluck.node.storage.card import card_of, merged_card, model_card
 from potluck.objective.methods import METHODS
@@ -62,14 +61,11 @@ def test_the_hub_reads_base_library_data_and_tags_and_no_licence():
     }
 
 
-def test_an_adapter_is_pefts():
-    data = ModelCard(card(lora=LORA)).data
-    assert (data.library_name, data.tags[-1]) == ("peft", "lora")
-    assert data.base_model == "Qwen/Qwen2.5-1.5B"
-
-
 def test_the_card_of_a_merged_adapter_is_that_of_a_whole_model_but_says_how_it_was_trained():
     adapter, whole = card(lora=LORA), card()
+    data = ModelCard(adapter).data
+    assert (data.library_name, data.tags[-1]) == ("peft", "lora")
+    assert data.base_model == "Qwen/Qwen2.5-1.5B"
     merged = merged_card(adapter)
     assert ModelCard(merged).data.to_dict() == ModelCard(whole).data.to_dict()
     assert merged.rpartition("## Loading")[2].strip() == whole.rpartition("## Loading")[2].strip()
@@ -133,9 +129,7 @@ def test_the_card_tells_whose_rewards_it_learned_from():
     [
         ({"name": "gsm8k"}, ["openai/gsm8k"]),
         ({"name": "gsm8k", "path": "/home/me/gsm8k"}, None),
-        ({"name": "digits"}, None),
         ({"name": "hub", "dataset": "someone/sums"}, ["someone/sums"]),
-        ({"name": "hub", "dataset": "/home/me/sums"}, None),
         ({"name": "jsonl", "path": "/home/me/sums.jsonl"}, None),
     ],
 )
@@ -159,28 +153,8 @@ def test_a_folder_is_no_base_model_of_the_hub_and_only_its_last_part_is_told(tmp
         assert f'from_pretrained("folder/of/{shown}", dtype=' in text
 
 
-def test_the_card_tells_how_it_was_trained_and_with_whom():
-    told = rows(card())
-    assert ["rounds", "20 of 50, updates in each: 1"] in told
-    assert ["a round", "24 problems, 12 completions each"] in told
-    assert ["trained weights", "all"] in told
-    assert ["optimiser", "`adam`, learning rate 1e-06"] in told
-    assert ["`small` (this one)", "`Qwen/Qwen2.5-1.5B`", "25%"] in told
-    assert ["`large`", "`Qwen/Qwen2.5-3B`", "75%"] in told
-    adapter = "LoRA, r = 8, alpha = 16, dropout = 0.1, on `q_proj`, `o_proj`"
-    assert ["trained weights", adapter] in rows(card(lora=LORA))
-    assert f"Potluck {potluck.__version__}" in card()
-
-
 CHANGES = [
-    ("name=other", "`other`"),
-    ("rounds=60", "20 of 60"),
-    ("seed=7", "| seed | 7 |"),
     ("plan=horizontal", "`horizontal`"),
-    ("group_size=8", "8 completions"),
-    ("problems_per_round=6", "6 problems"),
-    ("objective.weight_cap=3", "C = 3"),
-    ("objective={method='lws', likelihood_exponent=3}", "`lws`, c = 3"),
     ("objective={method='lws', weight='likelihood'}", "`lws`, c = 1, likelihood, tests habits |"),
     ("objective={method='lws', habit_test=false}", "`lws`, c = 1, typicality |"),
     ("objective={method='nois', own_success_weight=2}", "`nois`, own successes x 2 |"),
@@ -188,12 +162,7 @@ CHANGES = [
         "objective={method='lws', weight='own/mine.py:mine'}",
         "`lws`, tests habits, own weight `mine.py:mine` |",
     ),
-    ("objective.divergence_limit=9", "g = 9"),
-    ("objective.updates_per_round=2", "updates in each: 2"),
     ("sampling.temperature=0.5", "| temperature | 0.5 |"),
-    ("sampling.max_new_tokens=77", "77 tokens"),
-    ("node.small.optimizer=adamw", "`adamw`"),
-    ("node.small.learning_rate=3e-5", "rate 3e-05"),
     ("node.small.dtype=bfloat16", "| computed in | `bfloat16` |"),
     ("node.large.weight=9", "10%"),
 ]

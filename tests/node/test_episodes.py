@@ -26,13 +26,14 @@ from potluck.types import Completion, Group, Problem, Row
 PROBLEM = Problem("p", "1+2=", "3")
 LIMITS = SamplingConfig(max_new_tokens=30, max_total_tokens=60)
 FAR = SamplingConfig(max_new_tokens=400, max_total_tokens=900)
+POLICY = tiny.policy()
+"""Read with only."""
 WALK = ("ab", "c", "dex")
 """Turns that end the game of ``episodes.Walk``."""
 
 
-def played(contents=WALK, end="stop", *, policy=None, author="south", problem=PROBLEM):
+def played(contents=WALK, end="stop", *, policy=POLICY, author="south", problem=PROBLEM):
     """An episode as the model that wrote it has it, by hand; nothing is said of its text."""
-    policy = policy or tiny.policy()
     parts = [[*policy.ids_of(Turn(content)), policy.stop_id] for content in contents]
     if end == "length":
         parts[-1].pop()
@@ -50,8 +51,7 @@ def at_home(environment=None):
     return Replays(environment or Here(Walk), "north")
 
 
-def reason(c, environment=None, *, policy=None, limits=LIMITS, **options):
-    policy = policy or tiny.policy()
+def reason(c, environment=None, *, policy=POLICY, limits=LIMITS, **options):
     return read(c, PROBLEM, policy, limits, replays=at_home(environment), **options)
 
 
@@ -120,30 +120,23 @@ CUT_SHORT = played(WALK[:2], "room")
         (completion((5, tiny.STOP)), None, "no episode"),
         (played(), Here(Walk, grade="own"), "own environment"),
         (played(), Here(Walk, fails={"p": 2}), "environment failed"),
-        (played(), Here(Walk, fails={"p": 0}), "environment failed"),
         (replace(played(), observed=b"????"), None, "other observation"),
         (replace(played(), observed=played().observed[:2] + b"?!"), None, "other observation"),
-        (replace(played(), observed=b"??" + played().observed[2:]), None, "other observation"),
         (replace(played(), end="turns"), None, "other end"),
-        (replace(played(), end="room"), None, "other end"),
         (replace(CUT_SHORT, end="stop"), None, "other end"),
-        (replace(CUT_SHORT, end="turns"), None, "other end"),
         (CUT_SHORT, Here(Walk, max_turns=2), "other end"),
         (played(), Here(Walk, max_turns=2), "other end"),
         (played(("x", "a", "b"), "room"), None, "other end"),
         (played(("x", "a"), "length"), None, "other end"),
         (with_turns(played(), 2, 3, 4), None, "stop token"),
-        (with_turns(played(), 9), None, "stop token"),
         (replace(played(), end="length"), None, "stop token"),
         (replace(played(WALK, "length"), end="stop"), None, "stop token"),
         (played(("a" * 40, "x")), None, "too long"),
-        (played(("aa",) * 7 + ("x",)), None, "too long"),
         (told(played(), text=text_of([Turn("ab"), Turn("c"), Turn("de")]), tokenizer=b""), None,
          "inexact text"),
         (told(played(), text=None), None, "no text"),
         (told(played(), text="ab c dex"), None, "inexact text"),
         (told(played(), text=text_of([Turn("ab"), Turn("cdex")])), None, "inexact text"),
-        (told(played(), text=text_of([Turn("ab"), Turn("C"), Turn("dex")])), None, "inexact text"),
         (told(played(("a", "b"), "length"), text=text_of([Turn("a"), Turn("")])), None,
          "stop token"),
     ],

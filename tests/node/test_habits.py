@@ -97,7 +97,7 @@ def answers_of(lot, number, styles, pays, problems=5, each=3):
     return found
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_it_silences_what_plain_loops_silence(seed):
     lot = random.Random(seed)
     styles = {"me": lot.random(), "x": lot.random(), "y": lot.random()}
@@ -113,7 +113,7 @@ def test_it_silences_what_plain_loops_silence(seed):
             assert set(habits[author].phrases if author in habits else ()) == habit
         assert {i for i, silent in enumerate(found) if silent} == wanted
         seen += len(wanted)
-    assert seen or seed not in (0, 1, 2)  # these have something to silence
+    assert seen
 
 
 def rounds_of(styles, pays, count=6):

@@ -29,7 +29,11 @@ from potluck.node.learning.passes import has_dropout
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.types import NonFiniteError, Problem
 
-presets = [pytest.param(ObjectiveConfig(**METHODS[name].fields), id=name) for name in METHODS]
+
+def presets(*methods):
+    return [pytest.param(ObjectiveConfig(**METHODS[name].fields), id=name) for name in methods]
+
+
 OBJECTIVE_OF = {
     "none": paper.nois_objective,
     "vanilla": paper.vis_objective,
@@ -126,7 +130,8 @@ def oracle(
     start = None
     for _ in range(objective.updates_per_round):
         network.zero_grad()
-        logp = [row_logp(network, *row, temperature, heard(row[1])) for row in rows]
+        logits = [row_logits(network, *row, temperature, heard(row[1])) for row in rows]
+        logp = [logp_of(each, c) for each, (_, c) in zip(logits, rows, strict=True)]
         if start is None:
             start = [[x.item() for x in row] for row in logp]
             if objective.filter:
@@ -147,7 +152,7 @@ def oracle(
             advantage = from_others(
                 advantage, start, own, others=objective.others, c=objective.likelihood_exponent,
                 lengths=in_bytes if objective.likelihood_unit == "byte" else None,
-                entropy=[row_entropy(network, *row, temperature, heard(row[1])) for row in rows]
+                entropy=[entropy_of(each) for each in logits]
                 if objective.weighs_successes and objective.weight == "typicality" else None,
             )  # fmt: skip
         options = {"C": objective.weight_cap} if objective.importance == "truncated" else {}
@@ -202,14 +207,16 @@ def row_logits(network, prompt, written, temperature, heard):
 
 def row_logp(network, prompt, written, temperature, heard=MappingProxyType({})):
     """One list of 0-dim tensors: ln p of each token."""
-    logits = row_logits(network, prompt, written, temperature, heard)
+    return logp_of(row_logits(network, prompt, written, temperature, heard), written)
+
+
+def logp_of(logits, written):
     pairs = zip(logits, written.token_T, strict=True)
     return [torch.log_softmax(each, dim=0)[int(id)] for each, id in pairs]
 
 
-def row_entropy(network, prompt, written, temperature, heard):
-    """The learner's entropy before each token, by a sum over its vocabulary."""
-    logits = row_logits(network, prompt, written, temperature, heard)
+def entropy_of(logits):
+    """The entropy before each token, by a sum over the vocabulary."""
     every = [torch.softmax(each, dim=0).tolist() for each in logits]
     return [-sum(p * math.log(p) for p in place if p) for place in every]
 
@@ -219,11 +226,11 @@ def assert_same_gradient(ours, theirs, atol=1e-5):
         assert_close(one.double(), other, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize("objective", presets)
+@pytest.mark.parametrize("objective", presets(*METHODS))
 def test_any_micro_batches_give_the_gradient_of_the_papers_sum_over_the_whole(objective):
     policy, groups = tiny.policy(), ragged_groups(authors=("south", "north"))
     loss, gradient = oracle(policy, groups, objective)
-    for budget in (1, 20, 45, 10_000):
+    for budget in (1, 45, 10_000):
         report, ours = learn(policy, groups, objective, budget=budget)
         assert_same_gradient(ours, gradient)
         assert_close(report.loss, loss, rtol=0, atol=1e-5)
@@ -244,7 +251,7 @@ def test_failures_of_others_need_no_pass_and_their_log_probabilities_are_never_r
     assert_same_gradient(learner.gradient(scored).tensors, oracle(policy, groups, objective)[1])
 
 
-@pytest.mark.parametrize("objective", presets)
+@pytest.mark.parametrize("objective", presets("nois", "f-vis", "f-tis", "lws"))
 def test_later_updates_keep_the_start_the_weights_and_the_filter_of_the_first(objective):
     """The second gradient: theta has moved by then, so R is no longer 1 and the clip works."""
     objective = msgspec.structs.replace(objective, updates_per_round=3, divergence_limit=3.0)
@@ -274,36 +281,25 @@ def gradient_before(objective):
 @pytest.mark.parametrize(
     "option, other, base",
     [
-        ("importance", "none", {}),
         ("importance", "vanilla", {}),
         ("filter", False, {}),
         ("weight_cap", 1.01, {"filter": False}),
         ("divergence_limit", 1e9, {}),
         ("divergence_estimator", "k1", {}),
-        ("divergence_estimator", "k2", {}),
         ("divergence_reduce", "max", {}),
-        ("divergence_reduce", "sum", {}),
-        ("clip_epsilon", 10.0, {"importance": "vanilla"}),
         ("clip_epsilon", 10.0, {"updates_per_round": 2}),
-        ("clip_epsilon", 10.0, {"importance": "none", "updates_per_round": 2}),
-        ("clip_epsilon_high", 10.0, {"updates_per_round": 2}),
         ("clip_epsilon_high", 0.05, {"updates_per_round": 2}),
         ("loss_type", "dr_grpo", {}),
         ("loss_type", "bnpo", {}),
         ("loss_type", "dapo", {}),
-        ("loss_type", "dapo", METHODS["lws"].fields),
-        ("beta", 0.5, {}),
         ("beta", 0.5, {"updates_per_round": 2}),
         ("beta", 0.5, {"loss_type": "dapo"}),
-        ("beta", 0.5, {"loss_type": "dr_grpo"}),
         ("updates_per_round", 2, {}),
         ("advantage_scale", "none", {}),
         ("others", "none", {}),
         ("others", "successes", {}),
         ("others", "likely-successes", {}),
         ("likelihood_exponent", 2.5, METHODS["lws"].fields),
-        ("weight", "likelihood", METHODS["lws"].fields),
-        ("weight", "likelihood", METHODS["lws"].fields | {"likelihood_exponent": 8.0}),
         ("weight", "likelihood", METHODS["lws"].fields | {"updates_per_round": 2}),
         ("likelihood_unit", "byte", METHODS["lws"].fields),
         ("own_success_weight", 2.0, {}),
@@ -311,7 +307,7 @@ def gradient_before(objective):
 )
 def test_an_option_of_the_objective_changes_the_gradient_as_the_paper_says(option, other, base):
     # k3 of the four bad rows is 19.7, 15.7, 14.9 and 24.5: half are beyond the limit, while by
-    # k1 or k2 none is and by sum or max all are.
+    # k1 none is and by max all are.
     plain = tiny.f_tis(**{"divergence_limit": 18.0} | base)
     changed = msgspec.structs.replace(plain, **{option: other})
     policy = tiny.policy(sharpness=4)
@@ -345,8 +341,6 @@ def test_a_batch_in_which_nobody_has_an_advantage_moves_nothing_not_even_by_mome
 
 def test_a_round_whose_every_advantage_is_filtered_takes_no_step():
     policy = tiny.policy()
-    bad = [Graded(g.problem, g.completions[1:2] * 1, (0.0,)) for g in ragged_groups()]
-    assert learn(policy, bad)[0].updates == 0  # groups of one have no advantage
     groups = [g for g in ragged_groups(spread=0.001) if g.problem.id == "p0"]
     batch = batch_of(policy, groups)
     only_bad = torch.where(batch.advantage_B < 0, batch.advantage_B, 0.0)
@@ -363,14 +357,6 @@ def test_the_gradient_is_clipped_to_the_norm_and_the_norm_before_is_reported():
     assert_close(report.gradient_norm, norm, rtol=1e-5, atol=0)
     _, clipped = learn(tiny.policy(), groups, clip=norm / 10)
     assert_close(math.sqrt(sum(float(g.square().sum()) for g in clipped)), norm / 10)
-
-
-def test_gradient_checkpointing_changes_memory_and_not_the_gradient():
-    groups, checkpointed = ragged_groups(), tiny.policy()
-    checkpointed.network.activation_checkpointing_enable({"use_reentrant": False})
-    assert any(getattr(m, "gradient_checkpointing", False) for m in checkpointed.network.modules())
-    for a, b in zip(learn(checkpointed, groups)[1], learn(tiny.policy(), groups)[1], strict=True):
-        assert_close(a, b, rtol=0, atol=1e-6)
 
 
 class Breaks(torch.nn.Module):
@@ -435,12 +421,6 @@ def test_a_foreign_row_that_makes_a_number_non_finite_is_dropped_and_the_rest_is
         assert_close(a, b, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("what", ["log-probability", "gradient"])
-def test_a_row_of_our_own_that_does_so_stops_the_run_and_is_named(what):
-    with pytest.raises(NonFiniteError, match=r"of completion 1 of 'p0' by 'north', its own, is"):
-        learn(broken_language(what), poisoned_groups("north"), NO_FILTER)
-
-
 def test_a_row_that_was_silenced_anyway_is_no_reason_to_stop():
     """Its gradient is not finite, but the filter had taken it out: the others are learned."""
     far = tiny.f_tis(divergence_limit=1e-6)
@@ -471,7 +451,7 @@ def test_a_peers_log_probability_of_minus_a_thousand_moves_the_model_by_a_finite
 # The three functions by themselves: score, gradient, step.
 
 
-@pytest.mark.parametrize("objective", presets)
+@pytest.mark.parametrize("objective", presets("nois", "f-tis", "lws"))
 def test_one_pass_for_score_and_gradient_gives_what_two_passes_give(objective):
     policy = tiny.policy()
     learner = learner_of(policy, objective, budget=20)
@@ -591,13 +571,6 @@ def test_others_completions_have_no_kl_and_do_not_thin_ones_own():
         parts.append([a - b for a, b in zip(with_kl, plain, strict=True)])
     assert_same_gradient(parts[0], [g.double() for g in parts[1]])
     assert max(float(g.abs().max()) for g in parts[0]) > 1e-2
-
-
-def test_at_the_reference_itself_the_kl_has_neither_value_nor_gradient():
-    policy, groups = tiny.policy(), ragged_groups(authors=("north",))[1:2]
-    at_home = replace(learner_of(policy, tiny.f_tis(beta=0.5)), reference=tiny.policy())
-    report = at_home.learn(batch_of(policy, groups), silent)
-    assert (report.loss, report.gradient_norm) == (0.0, 0.0)
 
 
 def test_an_untrusted_author_gets_no_part_of_the_kl_and_does_not_change_it():

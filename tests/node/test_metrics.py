@@ -51,7 +51,7 @@ def reports_of(rows, cap=2.0, dropped=()):
     batch = Batch(completions, (), (), (), *columns, (), silenced_B, *counts)
     found = start_BT, torch.zeros_like(start_BT), kept_B, metrics_BK
     scored = Scored(batch, *found, dict.fromkeys(dropped, "gradient"))
-    return author_reports(scored, [float(a > 0) for _, a, *_ in rows], "north")
+    return author_reports(scored, [float(a > 0) for _, a, *_ in rows])
 
 
 @given(st.lists(row, min_size=1, max_size=8))
@@ -70,10 +70,9 @@ def test_each_figure_is_what_a_plain_loop_finds(rows):
         assert report.with_advantage == len(loud)
         assert report.rows_trained == sum(not gone for _, _, gone, _ in loud)
         if not loud:
-            assert report.k1 is report.k3 is report.log_ratio_mean is report.log_ratio_max is None
+            assert report.k1 is report.k3 is report.log_ratio_mean is None
             continue
         assert report.log_ratio_mean == pytest.approx(sum(ratios) / len(ratios), abs=1e-5)
-        assert report.log_ratio_max == pytest.approx(max(ratios), abs=1e-5)
         surprise = [-start / math.log(2) for *_, tokens in loud for start, _ in tokens]
         in_bytes = sum(surprise) / (BYTES * len(ratios))
         assert report.bits_per_byte == pytest.approx(in_bytes, rel=1e-4)
@@ -86,13 +85,8 @@ def test_each_figure_is_what_a_plain_loop_finds(rows):
         assert report.capped_share == pytest.approx(capped, abs=len(near) / len(weights) + 1e-9)
         ess = sum(weights) ** 2 / (len(weights) * sum(w * w for w in weights))
         assert report.effective_sample_size == pytest.approx(ess, rel=1e-4)
-        for sign, share in (
-            (1, report.filtered_share_positive),
-            (-1, report.filtered_share_negative),
-        ):
-            of = [r for r in loud if r[1] * sign > 0]
-            expected = sum(r[2] for r in of) / len(of) if of else None
-            assert share == pytest.approx(expected)
+        bad = [gone for _, advantage, gone, _ in loud if advantage < 0]
+        assert report.filtered_share_negative == mean_of(bad)
 
 
 def mean_of(values):
@@ -101,58 +95,34 @@ def mean_of(values):
 
 @pytest.mark.parametrize("claims", [True, False])
 @given(st.lists(row, min_size=1, max_size=12))
-def test_successes_and_failures_are_told_apart_and_own_results_too(claims, rows):
-    """Problems are p0, p1, p2 in turn; north is the learner."""
+def test_successes_are_told_apart_from_failures(claims, rows):
     if not claims:
         rows = [(*r[:3], [(start, math.nan) for start, _ in r[3]]) for r in rows]
-    own = {
-        p: [r[1] for i, r in enumerate(rows) if i % 3 == p and r[0] == "north"] for p in range(3)
-    }
     for author, report in reports_of(rows).items():
-        good = [(i % 3, r) for i, r in enumerate(rows) if r[0] == author and r[1] > 0]
-        bad = [(i % 3, r) for i, r in enumerate(rows) if r[0] == author and r[1] < 0]
-        for of, likelihood, k1, k3 in (
-            (good, report.likelihood_positive, report.k1_positive, report.k3_positive),
-            (bad, report.likelihood_negative, report.k1_negative, report.k3_negative),
-        ):
-            texts = [tokens for _, (*_, tokens) in of]
-            assert likelihood == mean_of(
-                [math.prod(math.exp(start) for start, _ in t) ** (1 / len(t)) for t in texts]
-            )
-            apart = [[gen - start for start, gen in t] for t in texts] if claims else []
-            assert k1 == mean_of([sum(d) / len(d) for d in apart])
-            assert k3 == mean_of([sum(math.exp(x) - x - 1 for x in d) / len(d) for d in apart])
-        taken = sum(r[1] for _, r in good if not r[2])
+        good = [r for r in rows if r[0] == author and r[1] > 0]
+        texts = [tokens for *_, tokens in good]
+        assert report.likelihood_positive == mean_of(
+            [math.prod(math.exp(start) for start, _ in t) ** (1 / len(t)) for t in texts]
+        )
+        apart = [[gen - start for start, gen in t] for t in texts] if claims else []
+        assert report.k1_positive == mean_of([sum(d) / len(d) for d in apart])
+        taken = [0.0 if gone else advantage for _, advantage, gone, _ in good]
         assert report.success_weight == (
-            pytest.approx(taken / sum(r[1] for _, r in good)) if good else None
+            pytest.approx(sum(taken) / sum(r[1] for r in good)) if good else None
         )
-        least = [
-            (p, min(math.exp(start - (gen if claims else 0)) for start, gen in tokens))
-            for p, (*_, tokens) in good
-        ]
-        if any(abs(w - 0.2) < 1e-6 for _, w in least):
-            continue  # float32 may see it on the other side
-        assert report.token_weight_min == (
-            pytest.approx(min(w for _, w in least), rel=1e-4) if least else None
-        )
-        assert report.blocked_share == mean_of([w < 0.2 for _, w in least])
-        for share, holds in (
-            (report.blocked_share_own_wrong, lambda a: any(a) and max(a) < 0),
-            (report.blocked_share_own_right, lambda a: any(a) and min(a) > 0),
-            (report.blocked_share_own_mixed, lambda a: any(a) and min(a) <= 0 <= max(a)),
-        ):
-            assert share == mean_of([w < 0.2 for p, w in least if own[p] and holds(own[p])])
+        least = [min(math.exp(start - (gen if claims else 0)) for start, gen in t) for t in texts]
+        if not any(abs(w - 0.2) < 1e-6 for w in least):  # float32 may see it on the other side
+            assert report.blocked_share == mean_of([w < 0.2 for w in least])
 
 
 def test_without_log_probabilities_of_the_author_nothing_is_made_up():
     (report,) = reports_of([("south", 1.0, False, [(-0.5, math.nan), (-1.5, math.nan)])]).values()
-    needs = (report.log_ratio_mean, report.log_ratio_max, report.k1, report.k3, report.k3_positive)
+    needs = (report.log_ratio_mean, report.k1, report.k3, report.k1_positive)
     assert {*needs, report.capped_share, report.effective_sample_size} == {None}
     assert report.likelihood_positive == pytest.approx(math.exp(-1))
-    assert report.token_weight_min == pytest.approx(math.exp(-1.5))
 
 
-@pytest.mark.parametrize("gen", [-100.0, -350.0, -400.0, -700.0, -1000.0])
+@pytest.mark.parametrize("gen", [-100.0, -1000.0])
 def test_whatever_a_peer_claims_the_statistics_are_numbers_or_nothing(gen):
     (report,) = reports_of([("south", 1.0, False, [(-0.5, gen), (-1.0, gen)])]).values()
     json.dumps(asdict(report), allow_nan=False)
@@ -163,7 +133,6 @@ def test_a_ratio_that_overflows_is_no_number_and_still_json():
     (report,) = reports_of([("south", 1.0, False, [(0.0, -800.0), (-800.0, 0.0)])]).values()
     assert report.k3 is None
     assert report.effective_sample_size is None
-    assert report.log_ratio_max == 800.0
     json.dumps(asdict(report), allow_nan=False)
 
 

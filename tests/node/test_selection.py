@@ -166,7 +166,6 @@ def test_a_strangers_completions_of_a_members_problem_stay_apart():
         ({"stranger_share": 0.5, "strangers_share": 0.5}, 4),
         ({"stranger_share": 0.15, "strangers_share": 0.5}, 2),  # .15/.85 * 24 / 4 = 1 each
         ({"stranger_share": 0.5, "strangers_share": 0.15}, 1),
-        ({"stranger_share": 0.0, "strangers_share": 0.5}, 0),
     ],
 )
 def test_strangers_have_no_more_than_their_part_and_the_rest_is_counted(caps, kept):
@@ -259,13 +258,6 @@ def caps(groups, *, known=100, group_size=4, each=0.1, together=0.3, salt="0"):
     )
 
 
-def test_by_hand():
-    # each: .1 / .9 * 100 / 4 = 2.8 groups; together: .3 / .7 * 100 / 4 = 10.7 groups.
-    assert caps({"mia": 9}) == {"mia": 2}
-    assert sum(caps({f"s{i}": 2 for i in range(9)}).values()) == 10
-    assert caps({"mia": 1, "tom": 9}) == {"mia": 1, "tom": 2}
-
-
 @given(
     st.dictionaries(st.sampled_from("abcdefghij"), st.integers(0, 20)),
     st.integers(0, 300),
@@ -283,12 +275,6 @@ def test_no_stranger_and_not_all_of_them_have_more_than_their_part(
     for count in rows.values():
         assert count <= each * (known + count) + 1e-6
     assert sum(rows.values()) <= together * (known + sum(rows.values())) + 1e-6
-
-
-def test_one_more_group_would_be_too_much():
-    for each, together in ((0.1, 0.9), (0.9, 0.1)):
-        taken = caps({"mia": 99}, each=each, together=together)["mia"] * 4
-        assert (taken + 4) / (100 + taken + 4) > min(each, together)
 
 
 def test_turns_go_round_so_that_many_small_ones_are_not_shut_out_by_a_large_one():

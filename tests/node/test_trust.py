@@ -3,7 +3,6 @@
 import copy
 import math
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -118,7 +117,7 @@ def assert_same(ours, theirs, atol=1e-5):
 
 @pytest.mark.parametrize(
     "method, exponent, budget",
-    [("lws", 0.01, 1), ("lws", 8.0, 10_000), *product(PRESETS, [0.25], [20])],
+    [("lws", 0.01, 1), ("lws", 8.0, 10_000), ("nois", 0.25, 20), ("f-tis", 0.25, 20)],
 )
 def test_under_every_method_they_add_likely_successes_within_their_bound(method, exponent, budget):
     groups = groups_of(tiny.policy(), authors=(OWN, OTHER, THIRD), size=4)
@@ -137,15 +136,8 @@ def test_the_bound_and_the_exponent_both_bind_in_these_groups():
     assert shares[0] > shares[1] > shares[2] > 0
 
 
-def test_all_of_them_together_move_a_model_no_further_than_what_is_trusted():
-    groups = groups_of(tiny.policy(), authors=(OWN, OTHER, THIRD, "east"))
-    ours = gradient_of(tiny.f_tis(untrusted_exponent=0.01), groups)
-    assert sum(ours.shares.values()) == pytest.approx(0.5)
-    assert ours.shares == pytest.approx(dict.fromkeys((OTHER, THIRD, "east"), 1 / 6), abs=1e-6)
-
-
 @pytest.mark.parametrize(
-    "objective, dropout", [*product(PRESETS.values(), [0.0]), (PRESETS["f-tis"], 0.3)]
+    "objective, dropout", [(PRESETS["lws"], 0.0), (PRESETS["f-tis"], 0.0), (PRESETS["f-tis"], 0.3)]
 )
 def test_one_that_has_no_success_is_to_the_bit_as_one_that_is_absent(objective, dropout):
     found = []
@@ -172,7 +164,7 @@ def test_a_row_of_its_own_that_only_they_stand_beside_does_not_count():
     assert all(map(torch.equal, alone.tensors, beside.tensors))
 
 
-@pytest.mark.parametrize("method", ["vis", "f-tis", "lws"])
+@pytest.mark.parametrize("method", ["f-tis", "lws"])
 def test_nothing_that_it_claims_is_read_and_it_need_claim_nothing(method):
     options = changed(PRESETS[method], untrusted_exponent=0.25)
     honest = gradient_of(options, groups_of(tiny.policy()))

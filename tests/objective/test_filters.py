@@ -24,9 +24,13 @@ def test_filter_equals_the_paper(pairs, limit):
     assert ours.tolist() == paper.filtered(advantage, divergence, g=limit)
 
 
-@pytest.mark.parametrize("estimator, reduce", KINDS)
-@given(tokens=st.lists(token, min_size=1, max_size=5), padding=st.integers(0, 3))
-def test_divergence_equals_the_paper_whatever_the_padding(estimator, reduce, tokens, padding):
+@given(
+    kind=st.sampled_from(KINDS),
+    tokens=st.lists(token, min_size=1, max_size=5),
+    padding=st.integers(0, 3),
+)
+def test_divergence_equals_the_paper_whatever_the_padding(kind, tokens, padding):
+    estimator, reduce = kind
     start, gen = zip(*tokens, strict=True)
     ours = divergence_from_author(
         torch.tensor([[*start, *[math.nan] * padding]]),
@@ -48,21 +52,6 @@ def test_the_estimators_on_one_token_worked_by_hand():
         assert_close(ours_B.item(), expected, rtol=0, atol=1e-4)
 
 
-def test_divergence_is_zero_on_policy_and_does_not_depend_on_length():
-    logp_BT = torch.tensor([[-2.0, math.nan], [-2.0, -3.0]])
-    mask_BT = torch.tensor([[True, False], [True, True]])
-    assert_close(divergence_from_author(logp_BT, logp_BT, mask_BT), torch.zeros(2))
-    apart_B = divergence_from_author(logp_BT, logp_BT + 1, mask_BT)
-    assert_close(apart_B, torch.full((2,), math.e - 2))
-
-
-def test_one_token_i_would_never_write_is_enough():
-    logp_BT = torch.full((1, 300), -0.5)
-    logp_BT[0, 7] = -10.12  # the author found it likely
-    mask_BT = torch.ones(1, 300, dtype=torch.bool)
-    assert divergence_from_author(logp_BT, torch.full((1, 300), -0.5), mask_BT).item() > 49
-
-
 @pytest.mark.parametrize("divergence", [math.inf, math.nan, -math.inf])
 @pytest.mark.parametrize("limit", [50, math.inf])
 def test_a_divergence_that_is_not_finite_is_beyond_any_limit(divergence, limit):
@@ -75,17 +64,6 @@ def test_divergence_overflows_to_inf():
         torch.tensor([[-200.0]]), torch.tensor([[-0.5]]), torch.ones(1, 1, dtype=torch.bool)
     )
     assert far_B.tolist() == [math.inf]
-
-
-def test_divergence_expects_chi2_minus_kl_under_the_author():
-    """Sums over a whole small vocabulary, weighted by the author that sampled it."""
-    gen_V, theta_V = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.1, 0.3, 0.6])
-    each_V = divergence_from_author(
-        theta_V.log().unsqueeze(1), gen_V.log().unsqueeze(1), torch.ones(3, 1, dtype=torch.bool)
-    )
-    chi2 = (gen_V**2 / theta_V).sum() - 1
-    kl = (gen_V * (gen_V / theta_V).log()).sum()
-    assert_close((gen_V * each_V).sum(), chi2 - kl)
 
 
 def test_a_divergence_at_the_limit_is_beyond_it():

@@ -57,19 +57,6 @@ def lists(batch):
     return *ragged, [a for _, a in batch]
 
 
-def test_tis_on_two_tokens_worked_by_hand():
-    logp_BT = torch.log(torch.tensor([[0.5, 0.9]])).requires_grad_()
-    logp_gen_BT = torch.log(torch.tensor([[0.4, 0.1]]))
-    mask_BT = torch.ones(1, 2, dtype=torch.bool)
-    start_BT = logp_BT.detach()
-    loss = tis_loss(logp_BT, start_BT, logp_gen_BT, torch.tensor([3.0]), mask_BT, DEFAULT)
-    # weights 0.5/0.4 = 1.25 and min(0.9/0.1, 2) = 2;  -3 * (1.25 + 2) / 2 tokens
-    assert_close(loss.item(), -4.875)
-    loss.backward()
-    # d/dlogp of  -w A R / |a|  at R = 1 is  -w A / |a|
-    assert_close(logp_BT.grad, torch.tensor([[-1.875, -3.0]]))
-
-
 def test_tis_in_a_later_update_worked_by_hand():
     logp_BT = torch.log(torch.tensor([[0.55, 0.9], [0.55, 0.9]])).requires_grad_()
     start_BT, gen_BT = torch.full((2, 2), math.log(0.5)), torch.full((2, 2), math.log(0.4))
@@ -170,18 +157,6 @@ def test_a_token_that_one_policy_excludes_costs_a_finite_number(loss_of, apart, 
         assert gradient_BT.isfinite().all()
 
 
-@given(batches)
-def test_on_policy_all_schemes_have_one_gradient(batch):
-    gradients = []
-    for loss_of in LOSSES:
-        logp_BT, _, _, advantage_B, mask_BT = tensors(batch)
-        own_BT = logp_BT.detach().clone()
-        loss_of(logp_BT, own_BT, own_BT, advantage_B, mask_BT, DEFAULT).backward()
-        gradients.append(logp_BT.grad)
-    for other in gradients[1:]:
-        assert_close(other, gradients[0])
-
-
 # Whole presets: the loss, and the filter before it or not.
 
 PRESETS = sorted({(method.importance, method.filter) for method in METHODS.values()})
@@ -198,8 +173,8 @@ rounds = st.lists(
 )
 
 
-@pytest.mark.parametrize("importance, filter", PRESETS)
 @given(
+    preset=st.sampled_from(PRESETS),
     groups=rounds,
     scale=st.sampled_from(["std", "none"]),
     estimator=st.sampled_from(["k1", "k2", "k3"]),
@@ -208,20 +183,18 @@ rounds = st.lists(
     cap=st.sampled_from([0.5, 2.0]),
 )
 def test_a_whole_round_and_its_gradient_equal_the_paper(
-    importance, filter, groups, scale, estimator, reduce, limit, cap
+    preset, groups, scale, estimator, reduce, limit, cap
 ):
     """From rewards to gradient, ours in float64 and the paper's by autograd through its loops."""
+    importance, filter = preset
     kinks = (math.log(0.8), math.log(1.2))
     for now, start, gen in (t for group in groups for tokens, _ in group for t in tokens):
         assume(all(abs(now - below - k) > 1e-6 for below in (start, gen) for k in kinks))
     rewards = [[reward for _, reward in group] for group in groups]
     batch = [completion for group in groups for completion in group]
     logp_BT, start_BT, gen_BT, _, mask_BT = (x.detach() for x in tensors(batch))
-    logp_BT, start_BT, gen_BT = (
-        logp_BT.double().requires_grad_(),
-        start_BT.double(),
-        gen_BT.double(),
-    )
+    logp_BT, start_BT, gen_BT = (each.double() for each in (logp_BT, start_BT, gen_BT))
+    logp_BT.requires_grad_()
     advantage_B = torch.cat(
         [group_advantages(torch.tensor(r, dtype=torch.float64), scale=scale) for r in rewards]
     )
@@ -238,19 +211,9 @@ def test_a_whole_round_and_its_gradient_equal_the_paper(
     logp, start, gen, _ = lists(batch)
     logp = [[torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in row] for row in logp]
     theirs = paper.round_objective(
-        rewards,
-        logp,
-        start,
-        gen,
-        importance=importance,
-        filter=filter,
-        C=cap,
-        g=limit,
-        estimator=estimator,
-        reduce=reduce,
-        epsilon=0.2,
-        scale=scale,
-    )
+        rewards, logp, start, gen, importance=importance, filter=filter, C=cap, g=limit,
+        estimator=estimator, reduce=reduce, epsilon=0.2, scale=scale,
+    )  # fmt: skip
     # 0 times every input: the gradient of what the clip or the filter left out is a 0, too.
     theirs = theirs + 0 * sum(x for row in logp for x in row)
     theirs.backward()

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 import paper
 from potluck.objective.advantages import group_advantages
 from potluck.objective.methods import ObjectiveConfig
-from potluck.objective.others import select_others, sequence_likelihood
+from potluck.objective.others import select_others
 from potluck.objective.weights import likelihood
 
 completion = st.tuples(
@@ -44,24 +44,6 @@ def test_it_is_what_a_plain_loop_gives(rows, others, exponent):
     assert kept_B.tolist() == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
-@given(st.lists(st.floats(-20, 0, width=32), min_size=2, max_size=6), st.integers(0, 5))
-def test_no_order_of_tokens_matters_and_length_by_itself_neither(logp, times):
-    """A copy of the completion after itself has the likelihood of the one."""
-    once, again = torch.tensor([logp]), torch.tensor([logp[::-1] * (times + 1)])
-    likelihood = [
-        sequence_likelihood(each, torch.ones_like(each, dtype=torch.bool)).item()
-        for each in (once, again)
-    ]
-    assert likelihood[0] == pytest.approx(likelihood[1], rel=1e-4)
-
-
-@pytest.mark.parametrize("wrong", [torch.ones(3), torch.ones(2, 1)])
-def test_a_wrong_shape_is_refused(wrong):
-    own_B = torch.tensor([True, False])
-    with pytest.raises(ValueError, match=r"advantage_B|own_B"):
-        select_others(wrong, own_B, "all")
-
-
 #
 
 
@@ -82,12 +64,6 @@ def test_one_right_answer_of_four_worked_by_hand():
 def test_advantages_equal_the_paper(scale, reward):
     ours = group_advantages(torch.tensor(reward), scale=scale)
     assert_close(ours, torch.tensor(paper.advantages(reward, scale=scale)), rtol=1e-5, atol=1e-5)
-
-
-@given(rewards)
-def test_the_standard_deviation_is_the_scale_unless_another_is_named(reward):
-    reward_G = torch.tensor(reward)
-    assert torch.equal(group_advantages(reward_G), group_advantages(reward_G, scale="std"))
 
 
 @every_scale

@@ -119,7 +119,7 @@ def by_trl(given, options):
 
 def test_a_loss_is_trls():
     """One case, so that one process imports TRL."""
-    for loss_type, beta, high, seed in product(TYPES, (0.0, 0.04), (0.0, 0.28), range(3)):
+    for seed, (loss_type, beta, high) in enumerate(product(TYPES, (0.0, 0.04), (0.0, 0.28))):
         options = ObjectiveConfig(loss_type=loss_type, beta=beta, clip_epsilon_high=high)
         check_by_trl(options, seed)
 
@@ -138,27 +138,6 @@ def check_by_trl(options, seed):
         logp_BT, _, reference_BT, _, mask_BT = mine
         kl = paper.distances(ragged(logp_BT.detach(), mask_BT), ragged(reference_BT, mask_BT))
         assert metrics["kl"] == [pytest.approx(sum(map(sum, kl)) / int(mask_BT.sum()), abs=1e-6)]
-
-
-@pytest.mark.parametrize("loss_type", TYPES)
-@given(seed=st.integers(0, 1000), beta=st.sampled_from([0.0, 0.3]), high=st.floats(0, 1))
-def test_a_loss_is_that_of_plain_loops(loss_type, seed, beta, high):
-    options = ObjectiveConfig(loss_type=loss_type, beta=beta, clip_epsilon_high=high)
-    given = tensors(seed)
-    assert ours(given, options).item() == pytest.approx(by_loops(given, options), abs=1e-5)
-
-
-def test_the_two_sides_of_the_clip_are_apart():
-    for_all = {"start": [[0.0, 0.0]], "gen": [[0.0, 0.0]], "advantage": [1.0]}
-    ratio = [[math.log(1.25), math.log(0.5)]]
-    parts = paper.surrogates(ratio, **for_all, importance="none", low=0.2, high=0.28)
-    assert parts == [[pytest.approx(1.25), pytest.approx(0.5)]]
-    logp_BT, zero_BT = torch.tensor(ratio), torch.zeros(1, 2)
-    mask_BT = torch.ones(1, 2, dtype=torch.bool)
-    for high, expected in ((0.28, 1.25 + 0.5), (0.0, 1.2 + 0.5)):
-        options = ObjectiveConfig(clip_epsilon_high=high)
-        loss = no_is_loss(logp_BT, zero_BT, zero_BT, torch.tensor([1.0]), mask_BT, options)
-        assert loss.item() == pytest.approx(-expected / 2)
 
 
 @pytest.mark.parametrize("loss_type", TYPES)
@@ -214,11 +193,5 @@ def test_the_rate_of_each_update_is_transformers(kind, warmup, first):
     """``warmup_steps`` below 1 is a share there too: ``TrainingArguments.get_warmup_steps``."""
     rate = LearningRate(3e-4, kind, warmup, 25)
     expected = rates_of_transformers(kind, 3e-4, first, 25)
+    assert rate.at(99) == (3e-4 if kind == "constant" else 0.0)
     assert [rate.at(update) for update in range(25)] == pytest.approx(expected, rel=1e-12)
-
-
-def test_the_rates_worked_by_hand():
-    assert LearningRate(1.0, "cosine", 0, 4).at(2) == pytest.approx(0.5)
-    assert LearningRate(1.0, "linear", 2, 6).at(1) == 0.5
-    assert LearningRate(1.0, "linear", 2, 6).at(3) == 0.75
-    assert [LearningRate(1.0, kind, 0, 4).at(9) for kind in ("linear", "cosine")] == [0.0, 0.0]

@@ -124,6 +124,8 @@ def test_curves_are_over_what_a_model_wrote(runs):
 
 
 def test_it_is_shown_as_markdown_html_and_a_picture(runs, tmp_path):
+    from potluck.show.terminal.style import save  # matplotlib: all processes import this file
+
     found = potluck.compare(*runs)
     said = found.markdown()
     assert f"| small | own reward | {found.rows[0].cells[2]} |" in said

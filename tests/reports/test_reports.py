@@ -24,13 +24,9 @@ sent_bytes sent_bytes_per_token received_bytes size_bytes
     share seconds sources
 """
 AUTHOR_KEYS = """
-    completions tokens reward_mean with_advantage rows_trained log_ratio_mean log_ratio_max k1 k3
-    capped_share filtered_share_positive filtered_share_negative effective_sample_size
-    k1_positive k1_negative k3_positive k3_negative likelihood_positive likelihood_negative
-    bits_per_byte success_weight token_weight_min blocked_share
-    blocked_share_own_wrong blocked_share_own_mixed
-    blocked_share_own_right worth worth_noise
-    gradient_share habit habit_share habit_own_first habit_own
+    completions tokens reward_mean with_advantage rows_trained log_ratio_mean k1 k3
+    capped_share filtered_share_negative effective_sample_size k1_positive likelihood_positive
+    bits_per_byte success_weight blocked_share worth worth_noise gradient_share
 """
 
 

@@ -3,12 +3,10 @@
 import json
 import os
 import random
-from pathlib import Path
 
 import pytest
 
 from episodes import Here, Walk
-from potluck.config import from_tree
 from potluck.episode import ToolCall, Turn, digest_of, turns_in
 from potluck.rollout.base import RolloutError, RolloutRequest
 from potluck.rollout.settings import EngineSettings
@@ -62,7 +60,8 @@ def texts(completions):
 
 def test_a_problem_gets_its_solutions_and_no_others(author):
     made = author(line(1, "one"), line(2, "two", "deux"), line(3, "three"), line(1, "un"))
-    written = write(made, problem(2), problem(9), problem(1))
+    seen, problems = [], (problem(2), problem(9), problem(1))
+    written = write(made, *problems, progress=lambda *pair: seen.append(pair))
     assert [(c.problem_id, c.index, c.text) for c in written] == [
         ("sum/train/2", 0, "two"),
         ("sum/train/2", 1, "deux"),
@@ -71,6 +70,8 @@ def test_a_problem_gets_its_solutions_and_no_others(author):
     ]
     for c in written:
         assert (c.author, c.end, c.logp_T, len(c.token_T)) == ("north", "stop", None, 0)
+    assert seen == [(2, 12), (2, 12), (4, 12)]
+    assert made.file.solved(problems) == 2
 
 
 def test_a_problem_is_named_by_its_id_or_by_its_question_without_spaces_around(author):
@@ -97,13 +98,6 @@ def test_of_more_solutions_than_are_asked_for_other_rounds_get_others(author, on
     assert write(made, problem(1), count=0) == ()
 
 
-def test_progress_counts_up_to_what_there_is(author):
-    seen = []
-    made = author(line(1, "one"), line(2, "two"))
-    write(made, problem(1), problem(2), progress=lambda *pair: seen.append(pair))
-    assert seen == [(1, 8), (2, 8)]
-
-
 def test_the_keys_are_those_of_the_recipe(author):
     row = {"question": problem(1).question, "answer": "two", "problem": problem(2).question}
     made = author(json.dumps(row | {"solution": "four"}), problem="question", solution="answer")
@@ -120,12 +114,6 @@ def test_solutions_too_long_for_a_completion_are_left_out_and_told_once(author):
         assert texts(write(made, problem(1), problem(2))) == ["y" * most]
     (news,) = made.news
     assert "has solutions, of 'sum/train/1' first, longer than 1 tokens can be" in news
-
-
-def test_problems_with_a_solution_are_counted(author):
-    made = author(line(1, "one"), line(1, "un"), line(2, "two", key="sum/train/2"))
-    assert made.file.solved(map(problem, range(10))) == 2
-    assert made.file.solved([]) == 0
 
 
 def test_lines_of_any_length_end_and_content_are_found_again(author):
@@ -154,17 +142,12 @@ BAD_LINES = {
     "half a pair": (r'{"problem": "\ud800", "solution": "x"}', "which is not JSON"),
     "no UTF-8": ('{"problem": "\udcff"}', "line 2 has byte 0xff, which is not UTF-8; save it as"),
     "a tower": ("[" * 100_000, "line 2 is '.*', which is not JSON"),
-    "a giant": ("9" * 5000, "line 2 is '9.*', which is not JSON"),
     "a list": ("[1]", r"line 2 is \[1\], without 'problem'"),
     "no problem": ('{"solution": "x"}', "without 'problem'; .*name other keys in .*engine"),
-    "no solution": ('{"problem": "x"}', "without 'solution'; .*name other keys in"),
-    "a problem of none": ('{"problem": null, "solution": "x"}', "has None as 'problem'; " + NEEDED),
     "a blank problem": ('{"problem": " ", "solution": "x"}', "has ' ' as 'problem'"),
-    "a number": ('{"problem": "x", "solution": 4}', "has 4 as 'solution'; " + NEEDED),
     "no texts": ('{"problem": "x", "solution": []}', r"has \[\] as 'solution'"),
     "a blank text": ('{"problem": "x", "solution": ["a", ""]}', r"has \['a', ''\] as 'solution'"),
     "a deep text": ('{"problem": "x", "solution": [["a"]]}', r"has \[\['a'\]\] as 'solution'"),
-    "a long line": (" " * (2**20 + 1), "line 2 has more than 1048576 bytes; expected one problem"),
 }
 
 
@@ -188,10 +171,9 @@ def test_a_line_of_just_the_longest_size_is_read(author):
         author(longest.replace("x", "xx", 1))
 
 
-@pytest.mark.parametrize("lines", [[], ["", " ", "\t\r"]])
-def test_an_empty_file_is_refused(author, lines):
+def test_an_empty_file_is_refused(author):
     with pytest.raises(RolloutError, match=r'holds no solution; expected lines of \{"problem": '):
-        author(*lines)
+        author("", " ", "\t\r")
 
 
 def test_more_than_there_is_memory_for_is_refused(author, monkeypatch):
@@ -216,20 +198,6 @@ def test_a_file_of_the_home_folder_is_found(tmp_path, monkeypatch):
     options = FileOptions(path="~/s.jsonl")
     options.require_ready(adapter=False, longest=1)
     assert options.read().solved([problem(1)]) == 1
-
-
-# The recipe.
-
-
-def test_the_table_may_change_on_resume():
-    engine = {"name": "file", "path": "a", "problem": "q", "solution": "s"}
-    nodes = {"learner": {"model": "x"}, "teacher": {"engine": engine}}
-    tree = {"name": "x", "objective": {"method": "lws"}, "node": nodes}
-    made = from_tree(tree).node["teacher"].engine
-    assert made == FileOptions(path="a", problem="q", solution="s")
-    assert made.may_change
-    assert not made.has_weights
-    assert Path(made.path) == Path("a")
 
 
 # Episodes.
@@ -272,9 +240,8 @@ def test_an_episode_that_does_not_end_is_left_out_and_told_but_for_one_without_t
 
 
 BAD_TURNS = [
-    *([], "x", [1], [{}], ["a"], [["a", [], 1]], [["a", [["f", "{}"]]]], None, [["a"], {}]),
+    *([], "x", [{}], [["a", [], 1]], [["a", [["f", "{}"]]]], [["a"], {}]),
     [{"role": "user", "content": "a"}],
-    [{"role": "assistant", "content": ""}],
     [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}],
 ]
 

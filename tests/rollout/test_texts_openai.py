@@ -9,7 +9,6 @@ from functools import partial
 
 import pytest
 
-from potluck.config import from_tree
 from potluck.fields import ConfigError
 from potluck.rollout.base import RolloutError, RolloutRequest
 from potluck.rollout.texts.base import BYTES_A_TOKEN, Cost
@@ -51,20 +50,21 @@ def texts(written):
 # What is asked, and what comes of it.
 
 
-def test_texts_come_in_order_without_tokens_or_log_probabilities(author):
-    written = write(author())
+def test_texts_come_in_order_without_tokens_or_log_probabilities(server, author):
+    server.stalls, seen = threading.Event(), []
+
+    def progress(done, total):
+        seen.append((done, total))
+        server.stalls.set()
+
+    written = write(author(), progress=progress)
     assert [(c.problem_id, c.index) for c in written.completions] == [
         (problem.id, i) for problem in PROBLEMS for i in range(3)
     ]
     for c in written.completions:
         assert (c.author, c.end, c.logp_T, len(c.token_T)) == ("north", "stop", None, 0)
         assert c.text.startswith({"p0": "one?", "p1": "two?"}[c.problem_id])
-
-
-def test_a_request_has_the_messages_and_the_sampling_and_asks_for_no_log_probabilities(
-    server, author
-):
-    write(author())
+    assert (seen[0], seen[-1]) == ((0, 6), (6, 6))
     first, second = sorted(server.asked(), key=lambda body: len(body["messages"]))
     assert first["messages"] == [{"role": "user", "content": "one?"}]
     assert second["messages"] == [
@@ -88,18 +88,6 @@ def test_nothing_is_asked_where_nothing_is_ordered(server, author):
     assert write(author(), count=0).completions == ()
     assert author().write([], author="north", seed=0, progress=print).cost == Cost()
     assert server.asked() == []
-
-
-def test_progress_counts_up_to_what_was_written(server, author):
-    server.stalls, seen = threading.Event(), []
-
-    def progress(done, total):
-        seen.append((done, total))
-        server.stalls.set()
-
-    write(author(), progress=progress)
-    assert seen[0] == (0, 6)
-    assert seen[-1] == (6, 6)
 
 
 def test_what_a_server_that_ignores_n_leaves_out_is_asked_one_by_one(server, author):
@@ -134,9 +122,7 @@ def test_more_choices_than_were_asked_for_are_left_out(server, author):
     "name, said, news",
     [
         ("max_tokens", "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens'", []),
-        ("seed", 'extra inputs are not permitted: "seed"', []),
         ("top_p", "Unsupported parameter: 'top_p' is not supported with this model", ["top_p"]),
-        ("temperature", "Unsupported value: 'temperature' does not support 0.7", ["temperature"]),
     ],
 )
 def test_a_parameter_that_the_model_does_not_take_is_left_out_from_then_on(
@@ -166,21 +152,20 @@ def test_a_refused_question_does_not_end_the_asking_for_several_at_once(server, 
 
 def test_concurrency_is_the_number_of_requests_under_way(server, author):
     problems = [Problem(f"p{i}", "?", "") for i in range(6)]
-    for concurrency in (1, 3):
-        server.busiest, server.stalls = 0, threading.Event()
+    server.stalls = threading.Event()
 
-        def progress(done, total, most=concurrency):
-            if server.busy >= most:
-                server.stalls.set()
+    def progress(done, total):
+        if server.busy >= 3:
+            server.stalls.set()
 
-        write(author(concurrency=concurrency), problems=problems, progress=progress)
-        assert server.busiest == concurrency
+    write(author(concurrency=3), problems=problems, progress=progress)
+    assert server.busiest == 3
 
 
 # What is no completion.
 
 
-@pytest.mark.parametrize("reason", ["content_filter", "tool_calls", "function_call", None, 7])
+@pytest.mark.parametrize("reason", ["content_filter", 7])
 def test_an_end_that_is_neither_a_stop_nor_a_limit_is_no_completion(server, author, reason):
     server.finish = reason
     made = author()
@@ -222,11 +207,7 @@ WHOLE = {"choices": [{"message": {"content": "4"}, "finish_reason": "stop"}], "u
 GARBAGE = {
     "no JSON": b"<html>busy</html>",
     "no UTF-8": b'{"choices": "\xff"}',
-    "nothing": b"",
     "a tower": b"[" * 50_000,
-    "a list": b"[]",
-    "no choices": b'{"choices": null}',
-    "a choice of text": b'{"choices": ["4"]}',
     "no message": b'{"choices": [{"finish_reason": "stop"}]}',
     "a count below 0": b'{"choices": [], "usage": {"prompt_tokens": -5, "completion_tokens": 1}}',
     "a giant count": b'{"choices": [], "usage": {"prompt_tokens": %s, "completion_tokens": 1}}'
@@ -263,7 +244,7 @@ def test_what_is_no_answer_and_every_cut_of_one_is_refused():
 # When it is not there.
 
 
-@pytest.mark.parametrize("status", [402, 408, 409, 425, 529])
+@pytest.mark.parametrize("status", [408, 529])
 def test_what_may_pass_leaves_a_round_empty_and_is_told_once_until_it_is_back(
     server, author, status
 ):
@@ -282,23 +263,22 @@ def test_what_may_pass_leaves_a_round_empty_and_is_told_once_until_it_is_back(
     assert len(made.news) == 2
 
 
-@pytest.mark.parametrize("retries, written", [(0, 0), (1, 0), (2, 6)])
-def test_a_busy_server_is_asked_again_as_often_as_the_recipe_says(server, author, retries, written):
+@pytest.mark.parametrize("retries, cost", [(1, Cost(2)), (2, Cost(2 + 2, 60, 30))])
+def test_a_busy_server_is_asked_again_as_often_as_the_recipe_says(server, author, retries, cost):
+    """Each attempt is a request of its own in the books."""
     server.statuses, server.headers = [429, 500], SOON
-    made = author(retries=retries, concurrency=1)
-    assert len(write(made).completions) == written
-    assert len(server.asked()) == (retries + 1 if not written else 4)
+    written = write(author(retries=retries, concurrency=1))
+    assert written.cost == cost
+    assert len(server.asked()) == cost.requests
 
 
 def test_the_servers_retry_after_is_kept_to(server, author):
     """With a pause that is longer than ``timeout_s`` nothing is asked a second time."""
     server.statuses, server.headers = [429], {"Retry-After": "50"}
-    made = author(retries=1, timeout_s=1.0, concurrency=1)
+    made = author(retries=1, timeout_s=0.2, concurrency=1)
     assert write(made).completions == ()
     assert len(server.asked()) == 1
-    assert "(no answer within 1 seconds)" in made.news[0]
-    server.statuses, server.headers = [429], SOON
-    assert len(write(author(retries=1, timeout_s=60, concurrency=1)).completions) == 6
+    assert "(no answer within 0.2 seconds)" in made.news[0]
 
 
 def test_a_slow_server_is_waited_for_as_long_as_the_recipe_says_and_counted(server, author):
@@ -321,9 +301,7 @@ def test_a_slow_server_is_waited_for_as_long_as_the_recipe_says_and_counted(serv
     "status, way_out",
     [
         (401, "name the variable that holds its key in api_key_variable"),
-        (404, "is the name of the model right, and url complete"),
         (307, "redirects are not followed: set url to where it leads"),
-        (403, "may this key use this model"),
         (400, "see its documentation"),
     ],
 )
@@ -360,16 +338,13 @@ def test_a_key_is_sent_and_is_never_told(server, author, monkeypatch, caplog):
     assert not any("authorization" in headers for _, headers, _ in server.seen)
 
 
-@pytest.mark.parametrize("key", ["sk-\x1b[31m", "sk-a\nX: b", "schl\u00fcssel"])
+@pytest.mark.parametrize("key", ["sk-a\nX: b", "schl\u00fcssel"])
 def test_a_key_that_no_header_can_hold_is_refused_without_being_told(author, monkeypatch, key):
     monkeypatch.setenv("TEACHER_KEY", key)
     with pytest.raises(RolloutError, match="'TEACHER_KEY' holds signs that no key has") as caught:
         write(author(api_key_variable="TEACHER_KEY"))
     assert key not in str(caught.value)
-
-
-def test_a_key_that_is_not_set_is_named(author, monkeypatch):
-    monkeypatch.delenv("TEACHER_KEY", raising=False)
+    monkeypatch.delenv("TEACHER_KEY")
     with pytest.raises(RolloutError, match="environment variable 'TEACHER_KEY', which is not set"):
         write(author(api_key_variable="TEACHER_KEY"))
 
@@ -378,7 +353,7 @@ def test_a_key_that_is_not_set_is_named(author, monkeypatch):
 
 
 def with_budget(**options):
-    return OpenAIOptions(url="https://host/v1", model="teacher", **options)
+    return OpenAIOptions(**{"url": "https://host/v1", "model": "teacher"} | options)
 
 
 def test_a_cost_by_hand_and_a_budget_that_it_reaches():
@@ -398,23 +373,9 @@ def test_the_cost_of_a_round_is_what_the_server_counted(author):
     assert made.books.spent == Cost(2, 60, 30, 120.0)
 
 
-def test_a_server_that_counts_nothing_is_counted_at_its_most(server, author):
-    server.usage = None
-    # A token for each byte of the questions and 100 around, and three completions of 8 tokens each.
-    cost = write(author()).cost
-    assert cost == Cost(2, 2 * TOKENS_AROUND + BOTH_BYTES, 2 * 3 * 8, booked=2)
-
-
-@pytest.mark.parametrize(
-    "limit",
-    [
-        {"budget_tokens": 45},
-        {"budget_usd": 0.45, "usd_per_million_prompt": 1e4, "usd_per_million_completion": 1e4},
-    ],
-)
-def test_a_spent_budget_ends_the_asking_and_is_told_once(server, author, limit):
+def test_a_spent_budget_ends_the_asking_and_is_told_once(server, author):
     """The first of two requests costs 45 tokens, the whole budget."""
-    made = author(concurrency=1, **limit)
+    made = author(concurrency=1, budget_tokens=45)
     assert [c.problem_id for c in write(made).completions] == ["p0"] * 3
     assert len(server.asked()) == 1
     for _ in range(2):
@@ -426,10 +387,8 @@ def test_a_spent_budget_ends_the_asking_and_is_told_once(server, author, limit):
 
 def test_a_budget_is_overshot_by_no_more_than_what_is_under_way(server, author):
     problems = [Problem(f"p{i}", "?", "") for i in range(9)]
-    for concurrency in (1, 4):
-        server.seen.clear()
-        write(author(concurrency=concurrency, budget_tokens=1), problems=problems)
-        assert len(server.asked()) <= concurrency
+    write(author(concurrency=4, budget_tokens=1), problems=problems)
+    assert len(server.asked()) <= 4
 
 
 def test_what_was_spent_before_a_resume_counts(server, author, tmp_path):
@@ -446,16 +405,8 @@ def test_what_was_spent_before_a_resume_counts(server, author, tmp_path):
     assert write(author(run="old", budget_tokens=101)).completions
 
 
-def test_each_attempt_is_a_request_of_its_own_in_the_books(server, author):
-    server.statuses, server.headers = [429, 500], SOON
-    cost = write(author(retries=2, concurrency=1)).cost
-    assert cost == Cost(2 + 2, 60, 30)
-    assert len(server.asked()) == 4
-
-
-@pytest.mark.parametrize("status", [408, 504, 524])
-def test_an_attempt_that_may_go_on_to_write_stays_booked(server, author, status):
-    server.statuses, server.headers = [status], SOON
+def test_an_attempt_that_may_go_on_to_write_stays_booked(server, author):
+    server.statuses, server.headers = [524], SOON
     cost = write(author(retries=1, concurrency=1), problems=PROBLEMS[:1]).cost
     assert cost == Cost(2, 30 + MOST_OF_ONE[0], 15 + MOST_OF_ONE[1], booked=1)
 
@@ -536,27 +487,19 @@ def test_texts_that_came_before_a_crash_are_not_bought_again(server, author):
     assert len(texts(write(author(run="one"), seed=8))) == len(server.asked()) * 3 == 6
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_kept_texts_are_used_for_the_request_they_were_bought_for_alone(server, author):
+    server.models.append("other")
+    write(author(run="one"), seed=7)
+    second_name = server.url.replace("127.0.0.1", "localhost")
+    for change in (
         {"model": "other"},
         {"most": 5},
         {"sampling": Sampling(0.3)},
-        {"url": "a second name"},
-    ],
-)
-def test_kept_texts_of_another_request_are_not_used(server, author, change):
-    server.models.append("other")
-    write(author(run="one"), seed=7)
-    server.seen.clear()
-    if "url" in change:
-        change = {"url": server.url.replace("127.0.0.1", "localhost")}
-    assert len(texts(write(author(run="one", **change), seed=7))) == 6
-    assert len(server.asked()) == 2
-
-
-def test_kept_texts_are_used_for_the_problem_they_were_bought_for(server, author):
-    write(author(run="one"), seed=7)
+        {"url": second_name},
+    ):
+        server.seen.clear()
+        assert len(texts(write(author(run="one", **change), seed=7))) == 6
+        assert len(server.asked()) == 2
     server.seen.clear()
     swapped = write(author(run="one"), seed=7, problems=PROBLEMS[::-1])
     assert {c.text[:4] for c in swapped.completions if c.problem_id == "p1"} == {"two?"}
@@ -634,7 +577,7 @@ def test_a_model_that_is_listed_is_ready_and_costs_nothing(server):
     assert server.asked() == []
 
 
-@pytest.mark.parametrize("lists", [200, 404, 500])
+@pytest.mark.parametrize("lists", [200, 404])
 def test_a_model_that_is_not_listed_is_asked_for_a_few_tokens(server, lists):
     server.models, server.lists = ["*", "x"], lists
     ready(server)
@@ -646,20 +589,9 @@ def test_a_model_that_is_not_listed_is_asked_for_a_few_tokens(server, lists):
 
 
 def test_a_model_that_wants_other_parameters_is_there_and_a_list_that_is_none_names_none(server):
-    server.models, server.refuses = ["*"], {"max_tokens": "use max_completion_tokens"}
+    server.models, server.refuses = ["*", ["teacher"], None], {"max_tokens": "use another"}
     ready(server)
-    server.models = [["teacher"], None]
-    with pytest.raises(RolloutError, match="status 404"):
-        ready(server)
-
-
-def test_a_wrong_key_is_found_before_the_start(server, monkeypatch):
-    monkeypatch.setenv("TEACHER_KEY", "sk-wrong")
-    server.key = "sk-right"
-    with pytest.raises(RolloutError, match=r"status 401: .*api_key_variable"):
-        ready(server, api_key_variable="TEACHER_KEY")
-    monkeypatch.setenv("TEACHER_KEY", "sk-right")
-    ready(server, api_key_variable="TEACHER_KEY")
+    assert len(server.asked()) == 1
 
 
 def test_a_server_that_is_not_there_is_found_before_the_start(server):
@@ -680,42 +612,17 @@ def test_it_works_where_a_loop_already_runs_as_in_a_notebook(server, author):
 # The recipe.
 
 
-def recipe(**engine):
-    engine = {"name": "openai", "url": "https://x/v1", "model": "x"} | engine
-    return from_tree(
-        {
-            "name": "x",
-            "objective": {"method": "lws"},
-            "node": {"learner": {"model": "x"}, "teacher": {"engine": engine}},
-        }
-    )
-
-
 @pytest.mark.parametrize(
     "engine, message",
     [
-        ({"url": "x"}, r"\[node.teacher.engine\] url is 'x'; expected https://HOST/v1"),
-        ({"url": ""}, "expected https://HOST/v1"),
-        ({"url": "ftp://x/v1"}, "expected https://HOST/v1"),
-        ({"url": "http://:80/v1"}, "expected https://HOST/v1"),
+        ({"url": "ftp://x/v1"}, r"\[node.a.engine\] url is 'ftp://x/v1'; expected https://HOST/v1"),
         ({"url": "http://x:99999/v1"}, "expected https://HOST/v1"),
-        ({"url": "http://x:y/v1"}, "expected https://HOST/v1"),
         ({"url": "https://me:secret@x/v1"}, "expected https://HOST/v1"),
         ({"url": "https://x/v1?key=1"}, "expected https://HOST/v1"),
         ({"url": "http://\u2603/v1"}, "expected https://HOST/v1"),
         ({"budget_usd": 5.0}, "budget_usd is 5, but no token has a price; set usd_per_million_p"),
-        ({"modle": "x"}, "has no key 'modle'; did you mean 'model'"),
     ],
 )
 def test_a_mistake_in_the_table_is_named(engine, message):
     with pytest.raises(ConfigError, match=message):
-        recipe(**engine)
-
-
-def test_the_table_may_change_on_resume_and_tells_where_it_writes():
-    engine = recipe(budget_usd=1.0, usd_per_million_completion=2.0).node["teacher"].engine
-    assert engine == OpenAIOptions(
-        url="https://x/v1", model="x", budget_usd=1.0, usd_per_million_completion=2.0
-    )
-    assert engine.may_change
-    assert engine.note == "writes through https://x/v1: not asked yet"
+        with_budget(**engine).require_sense("node.a", dtype="float32", sampling=Sampling())

@@ -59,13 +59,6 @@ def test_a_node_writes_in_proportion_to_its_weight(plan, weights, count, group_s
         assert abs(load[node] - count * size * weight / whole) < len(weights)
 
 
-@given(st.floats(0.01, 100), st.floats(0.01, 100), st.integers(1, 60))
-def test_of_two_nodes_each_has_its_part_within_one(one, other, count):
-    weights = {"one": one, "other": other}
-    load = load_of(vertical(numbered(count), weights, 1), weights)
-    assert abs(load["one"] - count * one / (one + other)) <= 1 + 1e-9
-
-
 def test_a_node_of_weight_two_writes_twice_as_much_worked_by_hand():
     shares = vertical(numbered(6), {"north": 2, "south": 1}, 12)
     assert "".join(s.node[0] for s in shares) == "nsnnsn"
@@ -84,18 +77,6 @@ def test_a_group_smaller_than_the_swarm_asks_nobody_for_nothing():
 
 
 @every_plan
-@given(problems=ids, weights=unequal, group_size=st.integers(1, 20))
-def test_nothing_else_enters_a_plan(plan, problems, weights, group_size):
-    """Neither an earlier call, nor the unit of the weights, nor what problems are called."""
-    before = plan(problems, weights, group_size)
-    plan(["other"], {"someone": 1.0, **weights}, 3)
-    assert plan(problems, weights, group_size) == before
-    assert plan(problems, {n: 4 * w for n, w in weights.items()}, group_size) == before
-    renamed = plan([f"x{p}" for p in problems], weights, group_size)
-    assert [Share(f"x{s.problem_id}", s.node, s.count) for s in before] == renamed
-
-
-@every_plan
 @pytest.mark.parametrize("weights", [{}, {"a": 0.0}, {"a": 1.0, "b": -1.0}])
 def test_a_node_without_weight_is_refused(plan, weights):
     with pytest.raises(ValueError, match="every node needs one > 0"):
@@ -103,15 +84,6 @@ def test_a_node_without_weight_is_refused(plan, weights):
 
 
 # Which problems a round has.
-
-
-@given(st.integers(1, 12), st.integers(0, 2**64), st.integers(0, 50), st.data())
-def test_a_round_has_its_problems_once_each_and_the_same_on_every_node(there, seed, round, data):
-    count = data.draw(st.integers(1, there))
-    drawn = problems_of_round(numbered(there), seed=seed, round=round, count=count)
-    assert len(set(drawn)) == len(drawn) == count
-    assert set(drawn) <= set(numbered(there))
-    assert drawn == problems_of_round(numbered(there), seed=seed, round=round, count=count)
 
 
 @given(st.integers(0, 1000))
@@ -126,13 +98,6 @@ def test_every_pass_has_every_problem_once_in_a_new_order(seed):
     ]
     assert [sorted(each) for each in passes] == [sorted(numbered(12))] * 3
     assert len({tuple(each) for each in passes}) == 3
-
-
-def test_another_seed_is_another_order():
-    requests = {
-        tuple(problems_of_round(numbered(12), seed=seed, round=0, count=12)) for seed in range(50)
-    }
-    assert len(requests) == 50
 
 
 def test_the_order_of_the_task_does_not_enter():

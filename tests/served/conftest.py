@@ -5,9 +5,11 @@ import pytest
 import tiny
 from potluck.config import from_tree
 from potluck.rollout.tinker import session
+from potluck.rollout.tinker.options import TinkerOptions
 from stand_in_tinker import MODEL, PRICES, FakeTinker
 
 PAID = {f"usd_per_million_{kind}": usd for kind, usd in PRICES.items()}
+URL = "http://127.0.0.1:9"
 
 
 @pytest.fixture
@@ -20,15 +22,25 @@ def server(monkeypatch):
 
 
 @pytest.fixture
-def recipe(tmp_path):
+def opened(server, tmp_path):
+    """Makes a session of the server with an adapter, as a run does at its start."""
+
+    def made(**options):
+        chosen = TinkerOptions(**{"url": URL, **PAID, **options})
+        one = session.TinkerSession(chosen, MODEL, tmp_path)
+        one.open(4, 0, "", (tiny.STOP, tiny.VOCABULARY - 1))
+        return one
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def recipe(tiny_models):
     """Makes it, with other keys of the engine, of the node "big", and of the whole recipe."""
-    folder = tiny.save(tmp_path / "model")
+    folder = tiny_models["large"]
 
     def made(engine=(), big=(), **changes):
-        engine = {
-            **{"name": "tinker", "url": "http://127.0.0.1:9", "tokenizer": folder, **PAID},
-            **dict(engine),
-        }
+        engine = {"name": "tinker", "url": URL, "tokenizer": folder, **PAID, **dict(engine)}
         big = {
             **{"model": MODEL, "lora": {"r": 4}, "learning_rate": 1e-2, "engine": engine},
             **dict(big),

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import socket
 import sys
 import tarfile
@@ -16,6 +17,7 @@ from threading import Event, Thread
 from types import ModuleType, SimpleNamespace
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -25,6 +27,7 @@ from typer.testing import CliRunner
 import tiny
 from launch.runs import crash
 from potluck.builder.checks import require_engines
+from potluck.builder.nodes import make_remote
 from potluck.builder.plan import check, plan_cost
 from potluck.cli.base import app
 from potluck.config import ConfigError
@@ -34,11 +37,12 @@ from potluck.model import LanguageModel, ModelError
 from potluck.model.loading import load_tokenizer
 from potluck.node.storage import checkpoint
 from potluck.node.storage.export import export
-from potluck.rollout.base import RolloutError
+from potluck.rollout.base import GreedySampler, RolloutError, RolloutRequest
+from potluck.rollout.settings import EngineSettings
 from potluck.rollout.texts.books import Books
 from potluck.rollout.tinker import engine, session
-from potluck.types import PotluckError, RunFolderError
-from stand_in_tinker import MODEL
+from potluck.types import PotluckError, Problem, RunFolderError
+from stand_in_tinker import MODEL, FakeTinker
 
 
 def lines(folder, name="metrics"):
@@ -52,65 +56,66 @@ def spent(folder):
     return json.loads(file.read_text())["usd"] if file.exists() else 0.0
 
 
-def test_a_node_behind_a_server_and_one_with_weights_make_a_run(server, recipe, tmp_path):
-    assert run(recipe(), tmp_path / "run", display=None).rounds == 2
-    assert [line["updates"] for line in lines(tmp_path / "run")] == [1, 1]
-    assert all(line["gradient_norm"] > 0 for line in lines(tmp_path / "run"))
-    assert {*lines(tmp_path / "run")[0]["sources"]} == {"big", "small"}
-    assert server.keys == ["tml-none"]
-    (evaluation,) = lines(tmp_path / "run", "evaluation")
+@pytest.fixture(scope="module")
+def whole(recipe, tmp_path_factory):
+    """A run of two rounds: its recipe and folder, its server, and what it told its optimiser."""
+    server, told = FakeTinker(), []
+    adam = server.types.AdamParams
+    server.types.AdamParams = lambda **given: told.append(given) or adam(**given)
+    big = {"lr_schedule": "linear", "adam_betas": [0.5, 0.25], "gradient_clip_norm": 3.0}
+    config = recipe((), big, checkpoint_every=1)
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "library", lambda: server)
+        assert run(config, folder, display=None).rounds == 2
+    return SimpleNamespace(config=config, folder=folder, server=server, told=told)
+
+
+def test_a_node_behind_a_server_and_one_with_weights_make_a_run(whole):
+    assert [line["updates"] for line in lines(whole.folder)] == [1, 1]
+    assert all(line["gradient_norm"] > 0 for line in lines(whole.folder))
+    assert {*lines(whole.folder)[0]["sources"]} == {"big", "small"}
+    (evaluation,) = lines(whole.folder, "evaluation")
     assert evaluation["problems"] == 2
-    booked = json.loads((tmp_path / "run/big/cost.json").read_text())
-    assert server.usd <= booked["usd"] < 2 * server.usd
+    booked = json.loads((whole.folder / "big/cost.json").read_text())
+    assert whole.server.usd <= booked["usd"] < 2 * whole.server.usd
     assert booked["booked"] == 0
+    # The keys of the node have reached the server.
+    rates = [each.pop("learning_rate") for each in whole.told]
+    assert rates == [1e-3, 1e-2, 5e-3]
+    assert whole.told == [{}, *[{"beta1": 0.5, "beta2": 0.25, "grad_clip_norm": 3.0}] * 2]
     gc.collect()  # a session that stays would tell its server for ever that it lives
-    assert server.closed == 1
+    assert whole.server.closed == 1
 
 
-def test_each_key_of_the_node_reaches_the_server(server, recipe, tmp_path, monkeypatch):
-    monkeypatch.setenv("SECRET", "tml-secret")
-    seen, adam = [], server.types.AdamParams
-    server.types.AdamParams = lambda **given: seen.append(given) or adam(**given)
-    big = {
-        "learning_rate": 0.5, "lr_schedule": "linear", "adam_betas": [0.5, 0.25],
-        "warmup_updates": 1, "gradient_clip_norm": 3.0,
-    }  # fmt: skip
-    config = recipe({"api_key_variable": "SECRET"}, big)
-    run(config, tmp_path / "run", display=None, allow_keys=["SECRET=127.0.0.1:9"])
-    rest = {"beta1": 0.5, "beta2": 0.25, "grad_clip_norm": 3.0}
-    assert seen == [
-        {"learning_rate": 1e-3},
-        {"learning_rate": 0.5, **rest} | {"learning_rate": seen[1]["learning_rate"]},
-        {**rest, "learning_rate": seen[2]["learning_rate"]},
-    ]
-    assert seen[1]["learning_rate"] != seen[2]["learning_rate"]
-    assert server.keys == ["tml-secret"]
+def test_a_warmup_reaches_the_learner(server, recipe, tmp_path):
+    made = make_remote(recipe((), {"warmup_updates": 7}), "big", tmp_path, 0)
+    assert made.learning_rate.warmup == 7
 
 
 def test_a_killed_run_goes_on_from_the_servers_state_with_the_same_numbers(
-    server, recipe, tmp_path
+    server, recipe, whole, tmp_path
 ):
-    config = recipe(checkpoint_every=1)
-    run(config, tmp_path / "whole", display=None)
-    crash(config, tmp_path / "killed", 1)
+    folder, config = tmp_path / "run", whole.config
+    crash(config, folder, 1)
     server.calls.clear()
-    run(config, tmp_path / "killed", display=None, resume=True)
-    assert lines(tmp_path / "killed") == lines(tmp_path / "whole")
-    assert unlike_its_sum(tmp_path / "killed/big/checkpoints/000002") is None
-    paid = spent(tmp_path / "whole")
-    assert spent(tmp_path / "killed") > paid
+    run(config, folder, display=None, resume=True)
+    assert lines(folder) == lines(whole.folder)
+    assert unlike_its_sum(folder / "big/checkpoints/000002") is None
+    paid = spent(folder)
+    assert paid > spent(whole.folder)
     # Behind the state that is loaded, its moments of Adam would move the probe.
     probe = ["forward", "forward_backward", "optim_step", "forward"]
     begin = ["connect", "capabilities", "create", *probe, "load_state"]
     assert server.calls[: len(begin)] == begin
     assert server.calls.count("load_state") == 1
     server.states.clear()
-    with (tmp_path / "whole/big/cost.log").open("ab") as log:
+    with (folder / "big/cost.log").open("ab") as log:
         log.write(b"0123abcd {")  # as a crash cuts a line off; the probe is booked behind it
-    again = recipe(rounds=3, checkpoint_every=1)
+    again = msgspec.structs.replace(config, rounds=3)
     with pytest.raises(RolloutError, match="does the server still have"):
-        run(again, tmp_path / "whole", display=None, resume=True)
-    assert Books(tmp_path / "whole/big", pytest.fail).spent.usd > paid
+        run(again, folder, display=None, resume=True)
+    assert Books(folder / "big", pytest.fail).spent.usd > paid
 
 
 def api_error(kind, text, status=None, location=None):
@@ -125,83 +130,61 @@ def caused(text, cause):
     return error
 
 
-KEY_TYPE = "The api_key must start with the 'tml-' prefix"
 ELSEWHERE = api_error("APIStatusError", "302", 302, "http://other.example/login")
 FAULTS = [
-    ("connect", api_error("TinkerError", KEY_TYPE), "holds no key of this kind"),
+    ("connect", api_error("TinkerError", "must start with the 'tml-' prefix"), "no key of this"),
     ("connect", ELSEWHERE, r"127.0.0.1:9 refuses .*leads to http://other.example/login\); redir"),
-    ("sample", caused("Error retrieving result", ELSEWHERE), "sampling .*http://other.example"),
-    ("connect", api_error("APIStatusError", "no", 304), "leads to None"),
-    ("connect", api_error("APIResponseValidationError", "text/html"), "that of such a server"),
-    ("capabilities", api_error("AuthenticationError", "no", 401), "in api_key_variable"),
+    ("forward", caused("Error retrieving result", ELSEWHERE), "forward .*http://other.example"),
     ("capabilities", api_error("NotFoundError", "a rank of adapters", 404), "is url complete"),
-    ("create", ValueError("400: Maximum number of LoRA adapters (2)"), "for 5 minutes"),
     ("create", ValueError("400: LoRA rank 64 must be between 1 and 8"), "lower r in the .* lora"),
     ("create", ValueError("frank/proton has no memory"), "its log says more"),
-    ("save_state", api_error("PermissionDeniedError", "no", 403), "may this key use"),
-    ("forward", ValueError("The server predates proto"), r"pip install 'potluck\[tinker\]'"),
-    ("forward_backward", api_error("UnprocessableEntityError", "no", 422), "not know the loss"),
-    ("optim_step", api_error("InternalServerError", "500: no memory", 500), "its log says more"),
     ("optim_step", CancelledError(), "refuses optim_step .*CancelledError.*its log says more"),
-    ("publish", api_error("APIConnectionError", "Connection error."), "server is gone.*--resume"),
-    ("load_state", api_error("NotFoundError", "no such state", 404), "still have what is asked"),
-    ("sample", "hang", "sampling: no answer within 600 seconds, and the server is gone"),
-    ("save_weights", "hang", "saving 'round-000001': no answer"),
+    ("create", api_error("APIConnectionError", "Connection error."), "server is gone.*--resume"),
+    ("forward", "hang", "forward: no answer within 600 seconds, and the server is gone"),
 ]
 
 
 @pytest.mark.parametrize("what, fault, message", FAULTS)
-def test_a_fault_is_a_line_with_the_way_out(server, recipe, tmp_path, what, fault, message):
+def test_a_fault_is_a_line_with_the_way_out(server, opened, tmp_path, what, fault, message):
     server.faults[what] = fault
     with pytest.raises(RolloutError, match=message) as raised:
-        run(recipe(rounds=1, checkpoint_every=1), tmp_path / "run", display=None)
+        opened()
     assert "\n" not in str(raised.value)
-    assert server.usd <= spent(tmp_path / "run")
+    books = Books(tmp_path, pytest.fail)
+    assert server.usd <= books.spent.usd
 
 
-def test_the_key_is_in_no_error_and_the_library_follows_no_redirect(
-    server, recipe, tmp_path, monkeypatch
-):
+def test_the_key_is_in_no_error_and_the_library_follows_no_redirect(server, opened, monkeypatch):
     monkeypatch.setenv("SECRET", "tml-secret")
     server.faults["create"] = ValueError("no such key: tml-secret")
-    config, allowed = recipe({"api_key_variable": "SECRET"}), ["SECRET=127.0.0.1:9"]
     with pytest.raises(RolloutError, match=r"no such key: \(the key\)") as raised:
-        run(config, tmp_path / "run", display=None, allow_keys=allowed)
+        opened(api_key_variable="SECRET")
+    assert server.keys == ["tml-secret"]
     assert "tml-secret" not in "".join(traceback.format_exception(raised.value))
     assert [client.follow_redirects for client in server.clients] == [False]
 
 
-def test_a_server_that_is_there_and_does_not_answer_is_told_from_one_that_is_gone(
-    server, recipe, tmp_path, monkeypatch
-):
+def test_a_server_that_does_not_answer_is_told_from_one_that_is_gone(server, opened, monkeypatch):
     """As where an id is beyond the vocabulary of its model."""
-    asked = []
-    monkeypatch.setattr(session, "urlopen", lambda url, timeout: asked.append(url) or io.BytesIO())
-    server.policy = lambda: tiny.policy(hidden_size=16)
+    asked, ends = [], Event()
     server.faults["forward"] = "hang"
+    monkeypatch.setattr(session, "urlopen", lambda url, timeout: asked.append(url) or io.BytesIO())
     with pytest.raises(RolloutError, match=r"server is there: raise timeout_s, or .*vocabulary"):
-        run(recipe(), tmp_path / "run", display=None)
+        opened()
     assert asked == ["http://127.0.0.1:9/api/v1/healthz"]
-
-
-def test_a_server_that_never_ends_its_answer_holds_nobody_up(server, recipe, tmp_path, monkeypatch):
-    ends = Event()
     monkeypatch.setattr(session, "urlopen", lambda url, timeout: ends.wait() and io.BytesIO())
     monkeypatch.setattr(session, "READY_S", 0.1)
-    server.policy = lambda: tiny.policy(hidden_size=16)
-    server.faults["forward"] = "hang"
     with pytest.raises(RolloutError, match=r"server is gone \(TimeoutError\('no whole answer'\)\)"):
-        run(recipe(), tmp_path / "run", display=None)
+        opened()
     ends.set()
 
 
-def test_what_answers_but_speaks_no_http_is_no_server(server, recipe, tmp_path):
+def test_what_answers_but_speaks_no_http_is_no_server(server, opened):
     with socket.create_server(("127.0.0.1", 0)) as other:
         Thread(target=speak_ssh, args=(other,), daemon=True).start()
-        url = f"http://127.0.0.1:{other.getsockname()[1]}"
         server.faults["forward"] = "hang"
         with pytest.raises(RolloutError, match=r"gone \(BadStatusLine\('SSH-2.0"):
-            run(recipe({"url": url}), tmp_path / "run", display=None)
+            opened(url=f"http://127.0.0.1:{other.getsockname()[1]}")
 
 
 def speak_ssh(other):
@@ -219,20 +202,16 @@ def test_only_some_requests_are_under_way_at_once(server, recipe, tmp_path, monk
     assert 1 <= server.calls.count("sample") <= 2, "of eight"
 
 
-def test_what_is_under_way_does_not_count_as_spent(server, recipe, tmp_path):
+def test_what_is_under_way_does_not_count_as_spent(server, opened):
     """Each request is booked at the most that it can cost, and costs less."""
-    server.longest, server.change = 1, lambda sequences: [stopped(each) for each in sequences]
-    longest = {"max_new_tokens": 60, "max_total_tokens": 200}
-    config = {"plan": "vertical", "problems_per_round": 8, "rounds": 1, "sampling": longest}
-    run(recipe(**config), tmp_path / "free", display=None)
-    cost = json.loads((tmp_path / "free/big/cost.json").read_text())
-    paid = cost["prompt_tokens"] + cost["completion_tokens"]
-    run(recipe({"budget_tokens": paid + 1}, **config), tmp_path / "run", display=None)
-
-
-def stopped(sequence):
-    sequence.tokens, sequence.logprobs = [tiny.STOP], [-1.0]
-    return sequence
+    made, server.longest = opened(budget_tokens=100), 1
+    how = {"max_tokens": 200, "stop": [tiny.STOP], "seed": 0, "temperature": 1.0}
+    asked = [made.ask(np.int32([5]), 1, **how) for _ in range(2)]
+    assert made.books.spent.booked == 2
+    for each in asked:
+        made.written(each, lambda: None)
+    assert made.books.spent.booked == 0
+    assert made.books.spent.completion_tokens == 2
 
 
 def test_the_library_tells_its_attempts_to_nobody(monkeypatch):
@@ -264,24 +243,23 @@ def silent(sequences):
         (beyond, "token id 1000; the tokenizer has ids below 42: is it that of its model"),
     ],
 )
-def test_what_a_model_cannot_have_written_ends_the_run(server, recipe, tmp_path, change, message):
+def test_what_a_model_cannot_have_written_is_refused(server, opened, change, message):
     """All that it cannot have: tests/rollout/test_vllm.py, by the same function."""
-    server.change = change
+    made, server.change = opened(), change
+    writer = engine.TinkerEngine(tiny.policy(), EngineSettings(6, 32), made)
+    requests = [RolloutRequest(Problem("p", "1+2=", "3"), 2)]
     with pytest.raises(PotluckError, match=message):
-        run(recipe(rounds=1), tmp_path / "run", display=None)
-    assert server.usd <= spent(tmp_path / "run")
+        writer.generate(requests, GreedySampler(), author="big", progress=lambda *_: None)
 
 
-def test_a_server_that_ignores_weights_or_has_another_model_is_refused(server, recipe, tmp_path):
-    server.models = ("other",)
-    with pytest.raises(RolloutError, match="no model 'maker/tiny'; name one of other"):
-        run(recipe(), tmp_path / "run", display=None)
-    server.models = (None, "other")
-    with pytest.raises(RolloutError, match="no model 'maker/tiny'; name one of other"):
-        run(recipe(), tmp_path / "run", display=None)
+def test_a_server_that_ignores_weights_or_has_another_model_is_refused(server, opened):
+    for names in (("other",), (None, "other")):
+        server.models = names
+        with pytest.raises(RolloutError, match="no model 'maker/tiny'; name one of other"):
+            opened()
     server.models, server.ignores_weights = (MODEL,), True
     with pytest.raises(RolloutError, match="ignores the weights of a loss"):
-        run(recipe(), tmp_path / "run", display=None)
+        opened()
 
 
 @pytest.mark.parametrize(
@@ -290,39 +268,34 @@ def test_a_server_that_ignores_weights_or_has_another_model_is_refused(server, r
         lambda outputs: outputs[1:],
         lambda outputs: [{}, *outputs[1:]],
         lambda outputs: [
-            {"logprobs": SimpleNamespace(data=o["logprobs"].data[1:])} for o in outputs
-        ],
-        lambda outputs: [
             {"logprobs": SimpleNamespace(data=o["logprobs"].data * 2)} for o in outputs
         ],
     ],
 )
-def test_log_probabilities_of_other_tokens_teach_nothing(server, recipe, tmp_path, tells):
+def test_log_probabilities_of_other_tokens_teach_nothing(server, opened, tells):
     server.tells = tells
     with pytest.raises(RolloutError, match="other log-probabilities than those of") as error:
-        run(recipe(), tmp_path / "run", display=None)
+        opened()
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("limit", [{"budget_usd": 1e-3}, {"budget_tokens": 300}])
-def test_a_budget_ends_the_run_before_more_is_asked(server, recipe, tmp_path, limit):
+def test_a_budget_ends_the_run_before_more_is_asked(server, recipe, tmp_path):
     with pytest.raises(RolloutError, match=r"budget of 'big' is spent .* with --resume"):
-        run(recipe(limit, rounds=9), tmp_path / "run", display=None)
+        run(recipe({"budget_usd": 1e-3}, rounds=9), tmp_path / "run", display=None)
     assert server.usd <= spent(tmp_path / "run")
     assert server.calls.count("optim_step") < 9
 
 
-def test_a_library_that_is_not_here_is_named(monkeypatch, recipe, tmp_path):
+def test_a_library_that_is_not_here_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tinker", None)
     with pytest.raises(RolloutError, match=r"needs its library .*pip install"):
-        run(recipe(), tmp_path / "run", display=None)
+        session.library()
     assert os.environ["TINKER_TELEMETRY"] == "0"
 
 
 REFUSED = [
     ({"big": {"lora": None}}, r"\[node.big\] has no table lora: add lora"),
     ({"big": {"lora": {"r": 4, "alpha": 3.0}}}, r"\[node.big.lora\] sets more than r"),
-    ({"big": {"optimizer": "adamw"}}, r"\[node.big\] sets optimizer, but its engine 'tinker'"),
     ({"big": {"device": "cpu"}}, r"\[node.big\] sets device"),
     ({"big": {"model": ""}}, r"\[node.big\] names no model"),
     ({"objective": {"updates_per_round": 2}}, "updates_per_round is above 1"),
@@ -332,9 +305,6 @@ REFUSED = [
     ({"swarm": {"open": True, "stranger_share": 0.5, "strangers_share": 0.5}}, "open is true"),
     ({"pace": "free", "group_size": 8}, "pace is 'free'"),
     ({"sampling": {"temperature": 0.5}}, "drop temperature, top_k and top_p"),
-    ({"engine": {"url": "localhost"}}, r"url is 'localhost'; expected https://HOST"),
-    ({"engine": {"budget_usd": 1, "usd_per_million_prompt": 0, "usd_per_million_completion": 0}},
-     "no token has a price"),
     ({"engine": {"budget_usd": 1, "usd_per_million_train": 0}}, "not every token has a price"),
 ]  # fmt: skip
 
@@ -419,10 +389,9 @@ def archive(server, tmp_path):
 
 
 def test_an_export_brings_the_adapter_and_completes_it(
-    server, recipe, tmp_path, monkeypatch, archive
+    server, whole, tmp_path, monkeypatch, archive
 ):
-    run(recipe(rounds=1), tmp_path / "run", display=None)
-    place = tmp_path / "run/big/checkpoints/000001"
+    place = whole.folder / "big/checkpoints/000002"
     where = checkpoint.served(place)
     monkeypatch.setenv("TINKER_API_KEY", "tml-own")
     says = CliRunner().invoke(app, ["export", str(place), str(tmp_path / "out")])
@@ -431,7 +400,7 @@ def test_an_export_brings_the_adapter_and_completes_it(
     monkeypatch.delenv("TINKER_API_KEY")
     chosen = ["--dtype", "bfloat16", str(place), str(tmp_path / "half")]
     assert "merge it into its base" in CliRunner().invoke(app, ["export", *chosen]).output
-    export(str(tmp_path / "run/big"), tmp_path / "out", name="me/adapter")
+    export(str(place.parents[1]), tmp_path / "out")
     told = json.loads((tmp_path / "out/adapter_config.json").read_text())
     assert told["target_modules"] == ["q_proj", "up_proj"]
     assert told["base_model_name_or_path"] == MODEL
@@ -442,24 +411,24 @@ def test_an_export_brings_the_adapter_and_completes_it(
         found = load_file(tmp_path / folder / "adapter_model.safetensors")
         assert {each.dtype for each in found.values()} == {dtype}
     card = (tmp_path / "out/README.md").read_text()
-    assert 'PeftModel.from_pretrained(base, "me/adapter")' in card
-    assert "potluck export me/adapter merged/folder" in card
+    assert 'PeftModel.from_pretrained(base, "this/folder")' in card
+    assert "potluck export this/folder merged/folder" in card
     assert load_tokenizer(str(tmp_path / "out")).get_vocab() == tiny.tokenizer().get_vocab()
-    assert where["weights"] == "tinker://run-1/sampler_weights/round-000001"
+    assert where["weights"] == "tinker://run-1/sampler_weights/round-000002"
     assert where["weights"] in server.calls
     server.faults[where["weights"]] = LookupError("Error code: 404")  # as SkyRL 0.3.0
-    export(str(tmp_path / "run/big"), tmp_path / "by-name")
-    assert server.calls[-1] == "archive of run-1, round-000001"
+    export(str(place.parents[1]), tmp_path / "by-name")
+    assert server.calls[-1] == "archive of run-1, round-000002"
     assert (tmp_path / "by-name/adapter_model.safetensors").is_file()
     with pytest.raises(ModelError, match="are on a server; `potluck export"):
         LanguageModel.load(str(place))
 
 
 def test_what_is_no_adapter_of_a_server_is_not_exported(
-    server, recipe, tmp_path, archive, monkeypatch
+    server, whole, tmp_path, archive, monkeypatch
 ):
-    run(recipe(rounds=1), tmp_path / "run", display=None)
-    node, out, address = str(tmp_path / "run/big"), tmp_path / "out", server.archive
+    run_folder = shutil.copytree(whole.folder, tmp_path / "run")
+    node, out, address = str(run_folder / "big"), tmp_path / "out", server.archive
     whole = archive.read_bytes()
 
     def refused():
@@ -475,15 +444,15 @@ def test_what_is_no_adapter_of_a_server_is_not_exported(
     archive.write_bytes(whole[:200])
     assert "no adapter comes from tinker://" in refused()
     with tarfile.open(archive, "w:gz") as packed:
-        packed.add(tmp_path / "model/config.json", "config.json")
+        packed.add(__file__, "config.json")
     assert "no adapter comes from tinker://" in refused()
     # Of a path that is none of the service's, the run and the name are told all the same.
-    served = tmp_path / "run/big/checkpoints/000001/served.json"
+    served = run_folder / "big/checkpoints/000002/served.json"
     served.write_text(json.dumps({"state": "", "weights": "tinker://run-7/a/b/c"}))
     server.faults["tinker://run-7/a/b/c"] = LookupError("404")
     assert "no adapter comes from tinker://" in refused()
     assert server.calls[-1] == "archive of run-7, c"
-    monkeypatch.setattr("safetensors.torch.save_file", full)
+    monkeypatch.setattr("potluck.node.storage.export.save_file", full)
     archive.write_bytes(whole)
     assert re.search("cannot write .*No space left.* make room", refused())
 

@@ -1,5 +1,4 @@
-"""GSM8K for tests: small made-up files (the real ones: see the conftest above); environments that
-are played in this process, where a process apart is not what is tested."""
+"""GSM8K in small made-up files; environments that are played in this process."""
 
 import asyncio
 import json
@@ -15,11 +14,13 @@ from potluck.tasks.environments import host
 from potluck.tasks.environments.kinds import Instance
 
 
-@pytest.fixture(autouse=True)
-def drawn_anew(monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def drawn_anew():
     """Draw the problems that are made up each time: here they are what is tested."""
-    for options in MADE_UP:
-        monkeypatch.setattr(options, "make", options.make.__wrapped__)
+    with pytest.MonkeyPatch.context() as patch:
+        for options in MADE_UP:
+            patch.setattr(options, "make", options.make.__wrapped__)
+        yield
 
 
 @pytest.fixture(scope="session")

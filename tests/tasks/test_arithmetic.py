@@ -1,3 +1,6 @@
+"""Sums and chains, and what pays by a hash of the tokens."""
+
+import hashlib
 import random
 from functools import cache
 from itertools import accumulate
@@ -8,36 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nouns import completion
-from potluck.builder.task import make_task
-from potluck.config import from_tree
 from potluck.tasks import Split, TaskError
-from potluck.tasks.arithmetic import (
-    SPLIT_SIZES,
-    ChainOptions,
-    DigitsOptions,
-    draw_chain,
-    is_right,
-)
+from potluck.tasks.arithmetic import SPLIT_SIZES, ChainOptions, DigitsOptions, draw_chain, is_right
 from potluck.tasks.rewards import HashReward
 from solutions import ChainNotation, chain_solution, digits_solution
 from tasks.graded import graded
 
-# Each draws 11,000 problems: not when tests are collected.
+# Each draws many problems: not when tests are collected.
 the_digits, the_chain = cache(DigitsOptions().make), cache(ChainOptions().make)
 EXAMPLES = {"digits": (the_digits, "digits/734+258"), "chain": (the_chain, "chain/34+7-5+8")}
 NO_IDS = {
     "digits": (
         "", "digits", "digits/", "digits/12", "digits/1+", "digits/+1", "digits/1+2+3",
-        "digits/a+b", "digits/-1+2", "digits/1 +2", "digits/\u0661+2", "digits/\u00b2+2", "1+2",
-        "gsm8k/train/1", "digits/" + "9" * 10_000 + "+1", "digits/1+2\n",
+        "digits/a+b", "digits/-1+2", "digits/1 +2", "digits/\u0661+2", "1+2", "gsm8k/train/1",
+        "digits/" + "9" * 10_000 + "+1", "digits/1+2\n",
     ),
     "chain": (
-        "", "chain", "chain/", "chain/34", "chain/34+", "chain/+7", "chain/4+7", "chain/034+7",
-        "chain/04+7", "chain/34+0", "chain/34+17", "chain/34*7", "chain/34+-7", "chain/34++7",
-        "chain/-34+7", "chain/34 +7", "chain/34+7\n", "chain/34+7=", "chain/34+7#41", "Chain/34+7",
-        "chain/chain/34+7", "34+7", "digits/34+7", "chain/\u0661\u0662+3", "chain/12+\u0663",
-        "chain/1\u00b2+3", "chain/34\u22127", "chain/34" + "+1" * 32,
-        "chain/34" + "+1" * 100_000,
+        "", "chain/34", "chain/34+", "chain/4+7", "chain/04+7", "chain/34+0", "chain/34+17",
+        "chain/34*7", "chain/34+-7", "chain/-34+7", "chain/34 +7", "chain/34+7\n", "chain/34+7=",
+        "Chain/34+7", "chain/chain/34+7", "digits/34+7", "chain/\u0661\u0662+3",
+        "chain/34" + "+1" * 32, "chain/34" + "+1" * 100_000,
     ),
 }  # fmt: skip
 WRONG = (
@@ -83,27 +76,19 @@ def totals_of(id):
     return [*accumulate(numbers_of(id))][1:]
 
 
-def ids_of(chain):
-    return [(split, id) for split in get_args(Split) for id in chain.ids(split)]
-
-
 # Digits and chain.
 
 
-def test_a_problem_asks_for_the_result_of_its_id():
-    found = {name: example(name) for name in EXAMPLES}
-    assert {n: (p.question, p.answer, p.system) for n, p in found.items()} == {
-        "digits": ("734+258=", "992", ""),
-        "chain": ("34+7-5+8=", "44", ""),
-    }
-
-
-def test_the_solutions_worked_by_hand():
+def test_a_problem_asks_for_the_result_of_its_id_and_is_solved_as_by_hand():
     """4+8 = 12, write 2 carry 1; 3+5+1 = 9; 7+2 = 9.  34 + 7 = 41, 41 - 5 = 36, 36 + 8 = 44."""
-    assert digits_solution(example("digits"), "columns") == "4+8+0=12;3+5+1=9;7+2+0=9#992"
-    assert digits_solution(example("digits"), "terse") == "480 12*351 9*720 9#992"
-    assert chain_solution(example("chain"), "steps") == "34+7=41;41-5=36;36+8=44#44"
-    assert chain_solution(example("chain"), "terse") == "+7 41*-5 36*+8 44#44"
+    digits, chain = map(example, EXAMPLES)
+    assert (digits.question, digits.answer, digits.system) == ("734+258=", "992", "")
+    assert (chain.question, chain.answer, chain.system) == ("34+7-5+8=", "44", "")
+    assert digits_solution(digits, "columns") == "4+8+0=12;3+5+1=9;7+2+0=9#992"
+    assert digits_solution(digits, "terse") == "480 12*351 9*720 9#992"
+    assert chain_solution(chain, "steps") == "34+7=41;41-5=36;36+8=44#44"
+    assert chain_solution(chain, "terse") == "+7 41*-5 36*+8 44#44"
+    assert the_chain().problem("chain/34" + "+1" * 31).answer == str(34 + 31)  # the longest
 
 
 @both
@@ -114,7 +99,6 @@ def test_only_the_result_after_the_one_mark_is_right_and_only_of_a_finished_comp
     texts = [text.format(answer) for text in WRONG]
     earned = graded(task(), *texts, id=id)
     assert [text[:40] for text, reward in zip(texts, earned, strict=True) if reward] == []
-    assert graded(task(), f"#{answer}", end="length", id=id) == [0]
     # Each completion by its own end.
     ended = [completion(end=end) for end in ("stop", "length", "stop")]
     texts = [f"#{answer}", f"#{answer}", f"#{answer[:-1]}"]
@@ -137,16 +121,11 @@ def test_an_id_of_another_form_is_no_problem(name):
         assert f"they look like {id!r}" in str(caught.value), wrong[:20]
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (DigitsOptions(width=3, other_width=3), "width = other_width = 3"),
-        (ChainOptions(terms=6, other_terms=6), "terms = other_terms = 6"),
-    ],
-)
-def test_what_is_out_of_distribution_has_another_size(options, message):
-    with pytest.raises(TaskError, match=message):
-        options.make()
+def test_what_is_out_of_distribution_has_another_size():
+    with pytest.raises(TaskError, match="width = other_width = 3"):
+        DigitsOptions(other_width=3).make()
+    with pytest.raises(TaskError, match="terms = other_terms = 6"):
+        ChainOptions(other_terms=6).make()
 
 
 # Digits.
@@ -158,19 +137,20 @@ def test_every_solution_of_digits_is_right(a, b, notation):
     assert is_right(problem, digits_solution(problem, notation))
 
 
-def test_the_splits_of_digits_have_their_sizes_and_widths():
+def test_the_splits_of_digits_have_their_sizes_and_widths(few):
+    digits = DigitsOptions(width=4, other_width=3).make()
     for split, size in SPLIT_SIZES.items():
-        width = 4 if split == "out-of-distribution" else 3
-        assert len(the_digits().ids(split)) == size
-        for id in the_digits().ids(split):
+        width = 3 if split == "out-of-distribution" else 4
+        assert len(digits.ids(split)) == size
+        for id in digits.ids(split):
             assert [len(n) for n in id.removeprefix("digits/").split("+")] == [width, width]
 
 
 def test_fewer_problems_to_train_on_are_the_first_ones_and_another_task():
     few = DigitsOptions(train_problems=200).make()
     assert few.ids("train") == the_digits().ids("train")[:200]
-    assert few.ids("validation") == the_digits().ids("validation")
-    assert few.ids("out-of-distribution") == the_digits().ids("out-of-distribution")
+    for split in ("validation", "out-of-distribution"):
+        assert few.ids(split) == the_digits().ids(split)
     assert few.digest != the_digits().digest
 
 
@@ -184,45 +164,30 @@ def test_the_problems_are_those_that_models_were_brought_up_on():
 
 
 def test_every_answer_is_the_sum_and_every_solution_in_either_notation_is_right():
-    ids = [id for _, id in ids_of(the_chain())][::7]
+    ids = [id for split in get_args(Split) for id in the_chain().ids(split)[::50]]
     problems = [the_chain().problem(id) for id in ids]
     assert [problem.answer for problem in problems] == [str(totals_of(id)[-1]) for id in ids]
     for notation in get_args(ChainNotation):
         texts = [chain_solution(problem, notation) for problem in problems]
-        completions = [completion(problem=id) for id in ids]
-        assert the_chain().rewards(problems, completions, texts) == [1.0] * len(ids)
+        assert all(map(is_right, problems, texts))
 
 
-def test_the_longest_chain_is_a_problem():
-    longest = "chain/34" + "+1" * 31
-    assert the_chain().problem(longest).answer == str(34 + 31)
-
-
-@pytest.mark.parametrize("terms, other_terms", [(6, 8), (4, 5), (5, 16)])
-def test_the_splits_have_their_sizes_and_lengths_and_no_total_leaves_two_digits(
-    few, terms, other_terms
-):
-    chain = ChainOptions(terms=terms, other_terms=other_terms).make()
-    ids = ids_of(chain)
-    assert len({id for _, id in ids}) == len(ids)
-    assert {split: len(chain.ids(split)) for split in SPLIT_SIZES} == SPLIT_SIZES
-    for split, id in ids:
-        numbers = numbers_of(id)
-        assert len(numbers) == (other_terms if split == "out-of-distribution" else terms)
-        assert 10 <= numbers[0] <= 99
-        assert all(1 <= abs(number) <= 9 for number in numbers[1:])
-        assert all(0 <= total <= 99 for total in totals_of(id))
-
-
-def test_each_length_changes_its_own_splits_and_nothing_else(few):
-    usual, longer, elsewhere = (
-        ChainOptions(**lengths).make() for lengths in ({}, {"terms": 7}, {"other_terms": 9})
-    )
-    assert len({usual.digest, longer.digest, elsewhere.digest}) == 3
-    for split in get_args(Split):
+def test_each_length_is_that_of_its_own_splits_and_no_total_leaves_two_digits(few):
+    lengths = {}, {"terms": 4}, {"other_terms": 16}
+    usual, shorter, elsewhere = (ChainOptions(**each).make() for each in lengths)
+    assert len({usual.digest, shorter.digest, elsewhere.digest}) == 3
+    for split, size in SPLIT_SIZES.items():
         outside = split == "out-of-distribution"
-        assert (longer.ids(split) == usual.ids(split)) == outside
+        assert (shorter.ids(split) == usual.ids(split)) == outside
         assert (elsewhere.ids(split) == usual.ids(split)) != outside
+        for chain, terms, other_terms in ((shorter, 4, 8), (elsewhere, 6, 16)):
+            assert len(chain.ids(split)) == size
+            for id in chain.ids(split):
+                numbers = numbers_of(id)
+                assert len(numbers) == (other_terms if outside else terms)
+                assert 10 <= numbers[0] <= 99
+                assert all(1 <= abs(number) <= 9 for number in numbers[1:])
+                assert all(0 <= total <= 99 for total in totals_of(id))
 
 
 @pytest.mark.parametrize("signs, found", [("alike", {"+", "-"}), ("+", {"+"}), ("-", {"-"})])
@@ -232,9 +197,7 @@ def test_the_signs_of_a_chain_are_as_its_split_says(few, signs, found):
     for split in get_args(Split):
         ids, wanted = chain.ids(split), found if split != "out-of-distribution" else found_elsewhere
         assert {frozenset(set(id) & set("+-")) for id in ids} == {frozenset(s) for s in wanted}
-        assert all(0 <= total <= 99 for id in ids for total in totals_of(id))
         assert len(ids) == SPLIT_SIZES[split]
-    assert len({id for _, id in ids_of(chain)}) == sum(SPLIT_SIZES.values())
     # Where signs leave no number, a long chain is begun anew.
     generator = random.Random(0)
     drawn = [draw_chain(generator, 16, signs) for _ in range(300)]
@@ -243,13 +206,40 @@ def test_the_signs_of_a_chain_are_as_its_split_says(few, signs, found):
     assert all(0 <= total <= 99 for chain in drawn for total in totals_of(chain))
 
 
-def test_a_recipe_names_the_task_and_its_lengths(few):
-    def made(**table):
-        node = {"node": {"small": {"model": "builtin:digits-small"}}}
-        return make_task(from_tree({"name": "x", "task": {"name": "chain", **table}} | node))
+# By a hash.
 
-    usual = ChainOptions().make().digest
-    assert made().digest == usual
-    changed = {"terms": 5, "other_terms": 4, "signs": "alike", "other_signs": "-"}
-    assert made(**changed).digest == ChainOptions(**changed).make().digest != usual
-    assert isinstance(made(reward="hash"), HashReward)
+
+def paid(*completions):
+    task = HashReward(the_digits())
+    problem = task.problem("digits/734+258")
+    return task.rewards([problem] * len(completions), completions, [""] * len(completions))
+
+
+def test_the_hash_is_a_bit_of_sha256_the_same_everywhere_and_for_ever():
+    """By hand: the id as UTF-8, then 1 and 258 as four bytes each, the least significant first."""
+    raw = b"digits/734+258" + b"\x01\x00\x00\x00" + b"\x02\x01\x00\x00"
+    expected = float(int(hashlib.sha256(raw).hexdigest()[:2], 16) % 2)
+    assert paid(completion((1, 258), problem="digits/734+258")) == [expected]
+    row = [completion((i,), problem="digits/734+258") for i in range(16)]
+    assert "".join(f"{reward:.0f}" for reward in paid(*row)) == "0001111010101110"
+
+
+def test_only_the_problem_and_each_token_count():
+    """One bit agrees by chance half of the time, so 64 pairs must not all agree."""
+    base = paid(*(completion((i, 1, 1)) for i in range(64)))
+    others = [completion((i, 1, 1), [-2.0] * 3, author="a", index=3, end="length")
+              for i in range(64)]  # fmt: skip
+    assert paid(*others) == base
+    for changed in (
+        [completion((i, 1, 1), problem="q") for i in range(64)],
+        [completion((i, 1, 2)) for i in range(64)],
+        [completion((i, 1)) for i in range(64)],
+    ):
+        assert paid(*changed) != base
+
+
+def test_the_digest_of_a_hash_follows_the_inner_one_and_differs_from_it():
+    hashed = HashReward(the_digits())
+    digests = {task.digest for task in (the_digits(), hashed, HashReward(hashed))}
+    assert len({*digests, HashReward(the_chain()).digest}) == 4
+    assert hashed.digest == HashReward(the_digits()).digest

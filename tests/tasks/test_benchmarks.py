@@ -119,17 +119,6 @@ def test_the_digest_changes_with_everything(files, tmp_path):
     assert digest() == plain
 
 
-def test_the_built_in_prompt_names_the_tags_and_a_prompt_of_ones_own_replaces_it(files):
-    name, path = files
-    built_in = getattr(benchmarks, f"{name.upper()}_PROMPT")
-    for tag in ("<think>", "</think>", "<answer>", "</answer>"):
-        assert tag in built_in
-    first = {"gsm8k": "gsm8k/train/0", "math500": "math500/0"}[name]
-    assert OPTIONS[name](path=path).make().problem(first).system == built_in
-    brief = OPTIONS[name](path=path, system_prompt="Be brief.").make()
-    assert brief.problem(first).system == "Be brief."
-
-
 # The Hub.
 
 
@@ -162,36 +151,28 @@ def test_without_the_library_the_error_names_the_extra_and_files_do_without(hub,
     assert OPTIONS[name](path=path).make()
 
 
-@pytest.mark.parametrize("error", [ConnectionError("no\nroute"), ValueError(), RuntimeError("x")])
-def test_without_the_hub_the_error_says_why_and_names_the_other_way(hub, error):
+def test_without_the_hub_the_error_says_why_and_names_the_other_way(hub):
     def load_dataset(name, config, *, split):
-        raise error
+        raise ConnectionError("no\nroute")
 
     hub(load_dataset)
-    kind = type(error).__name__
-    with pytest.raises(TaskError, match=rf"\({kind}: .*or download .* task.path") as caught:
+    said = r"\(ConnectionError: no\); .*or download .* task.path"
+    with pytest.raises(TaskError, match=said) as caught:
         Gsm8kOptions().make()
     assert "\n" not in str(caught.value)
 
 
 # GSM8K.
 
-RESPELLED = {
-    "as it is": "{}",
-    "spacing": "\n  {} ",
-    "thousands": "{:,}.0",
-    "in math mode": "${}$",
-    "boxed": "\\boxed{{{}}}",
-    "boxed in math mode": " $\\boxed{{ {:,} }}$.\n",
-}
+RESPELLED = ("{:,}.0", " $\\boxed{{ {:,} }}$.\n")
 
 
 def test_every_gold_of_the_test_file_is_right_however_it_is_spelled_and_for_its_problem_only(real):
     problems = [real.problem(f"gsm8k/test/{i}") for i in range(1319)]
     finished = [completion(problem=p.id) for p in problems]
-    for how, spelling in RESPELLED.items():
+    for spelling in RESPELLED:
         texts = [tagged(spelling.format(int(p.answer))) for p in problems]
-        assert real.rewards(problems, finished, texts) == [1.0] * 1319, how
+        assert real.rewards(problems, finished, texts) == [1.0] * 1319, spelling
     following = [*problems[1:], problems[0]]
     rewards = real.rewards(problems, finished, [tagged(p.answer) for p in following])
     assert rewards == [a.answer == b.answer for a, b in zip(problems, following, strict=True)]
@@ -211,17 +192,13 @@ def test_the_real_splits_and_digest_are_the_same_for_ever(real, gsm8k_path):
     assert first.answer == "18"
 
 
-def test_the_paper_validates_on_the_first_512_of_test_and_trains_on_all_of_train(
-    made_up_path, tmp_path, write_gsm8k
-):
+def test_the_paper_validates_on_the_first_512_of_test_and_trains_on_all_of_train(made_up_path):
     task = Gsm8kOptions(path=made_up_path, validation="test").make()
     assert list(task.ids("train")) == [f"gsm8k/train/{i}" for i in range(540)]
     assert list(task.ids("validation")) == [f"gsm8k/test/{i}" for i in range(512)]
     assert not task.ids("out-of-distribution")
     # Outside every split, and known.
     assert task.problem("gsm8k/test/529").answer == "530"
-    few = Gsm8kOptions(path=write_gsm8k(tmp_path, train=3, test=4), validation="test").make()
-    assert (len(few.ids("train")), len(few.ids("validation"))) == (3, 4)
 
 
 def test_the_512_training_problems_of_smallest_hash_are_held_out(
@@ -255,9 +232,9 @@ def test_all_of_it_is_out_of_distribution(write):
     assert not task.ids("validation")
     problem = task.problem("math500/1")
     assert (problem.question, problem.answer) == (ROWS[1]["problem"], r"2\sqrt{2}")
-    for id in ("", "math500", "math500/3", "math500/-1", "gsm8k/test/0"):
-        with pytest.raises(TaskError, match=r"its 3 look like 'math500/0'"):
-            task.problem(id)
+    assert problem.system == benchmarks.MATH500_PROMPT
+    with pytest.raises(TaskError, match=r"its 3 look like 'math500/0'"):
+        task.problem("math500/3")
 
 
 def test_the_real_problems_and_their_digest_are_the_same_for_ever(math500_path):
@@ -277,11 +254,10 @@ def test_right_is_the_format_and_the_answer_together_for_the_question(write):
     assert graded(task, tagged(r"\$0.50"), tagged("0.50"), id="math500/0") == [0, 1]
 
 
-def test_an_unfinished_completion_earns_nothing_and_costs_no_algebra(write, monkeypatch):
+def test_an_unfinished_completion_costs_no_algebra(write, monkeypatch):
     task = Math500Options(path=write(*ROWS)).make()
     monkeypatch.setattr("potluck.tasks.math.pool.shared_workers", None)
-    texts = tagged(r"\sqrt{2} \cdot 2"), tagged(r"2\sqrt{2}")
-    assert graded(task, *texts, id="math500/1", end="length") == [0, 0]
+    assert graded(task, tagged(r"\sqrt{2} \cdot 2"), id="math500/1", end="length") == [0]
 
 
 # In a recipe.
@@ -300,9 +276,8 @@ def test_a_recipe_names_it_and_every_option_reaches_it(write):
         return make_task(recipe(task=table | options))
 
     task = Math500Options(path=table["path"]).make()
-    assert made().digest == made(grading="math").digest == task.digest
-    brief = Math500Options(path=table["path"], system_prompt="Be brief.").make()
-    assert made(system_prompt="Be brief.").digest == brief.digest
+    assert made().digest == task.digest
+    assert made(system_prompt="Be brief.").problem("math500/0").system == "Be brief."
     assert made(reward="hash").digest == HashReward(task).digest
     texts = [tagged(a) for a in ("0.5", "1-0.5", "2")] + [r"\frac{1}{2}"]
     plain = made(grading="math-verify")
@@ -311,23 +286,19 @@ def test_a_recipe_names_it_and_every_option_reaches_it(write):
     assert plain.digest != task.digest
 
 
-def test_it_cannot_be_trained_on_and_the_error_says_where_it_belongs(write):
-    config = recipe(task={"name": "math500", "path": write(*ROWS)})
+def test_it_cannot_be_trained_on_and_takes_the_place_of_anothers_out_of_distribution(write):
+    table = {"name": "math500", "path": write(*ROWS)}
+    config = recipe(task=table)
     with pytest.raises(ConfigError, match=r"no problems to train on; name it under \[out_of_dis"):
         require_problems(config, make_task(config))
-
-
-def test_out_of_distribution_another_task_takes_the_place_of_ones_own(write):
-    table = {"name": "math500", "path": write(*ROWS)}
     config = recipe(task={"name": "digits"}, out_of_distribution=table)
     task, digits = make_task(config), DigitsOptions().make()
     require_problems(config, task)
     assert task.ids("train") == digits.ids("train")
     assert task.ids("validation") == digits.ids("validation")
     assert list(task.ids("out-of-distribution")) == [f"math500/{i}" for i in range(3)]
-    assert len({task.digest, digits.digest, make_task(recipe(task={"name": "digits"})).digest}) == 2
     hashed = recipe(task={"name": "digits"}, out_of_distribution=table | {"reward": "hash"})
-    assert make_task(hashed).digest != task.digest
+    assert len({task.digest, digits.digest, make_task(hashed).digest}) == 3
 
 
 def test_each_problem_is_graded_by_the_rules_of_its_own_task(write):

@@ -83,8 +83,8 @@ def asked(task, *texts, ends=()):
 def test_a_function_gets_what_trl_gives_it():
     """The keywords of TRL 1.16's GRPOTrainer, trainer_state aside."""
     seen = seen_by("18", "3")
-    assert callable(seen.pop("log_extra"))
-    assert callable(seen.pop("log_metric"))
+    seen.pop("log_extra")("text", ["18", "3"])  # goes nowhere
+    seen.pop("log_metric")("length", 3)
     assert seen == {
         "prompts": ["9 + 9?", "9 + 8?"],
         "completions": ["18", "3"],
@@ -109,15 +109,6 @@ def test_messages_are_given_to_functions_that_want_them():
     ]
 
 
-def test_what_trl_logs_goes_nowhere_and_breaks_nothing():
-    def f(completions, log_extra, log_metric):
-        log_extra("text", completions)
-        log_metric("length", 3)
-        return [1, 1]
-
-    assert asked(paid_by(by(f)), "a", "b") == [1, 1]
-
-
 def test_a_column_of_the_rows_does_not_hide_what_was_written():
     row = ROWS[0] | {"completions": "c", "prompts": "p", "completion_ids": "i"}
     seen = seen_by("18", rows=[row])
@@ -126,17 +117,13 @@ def test_a_column_of_the_rows_does_not_hide_what_was_written():
 
 
 def test_a_task_without_rows_has_question_and_answer():
+    def f(completions, question, answer):
+        return [float((question, answer) == (["734+258="], ["992"]))]
+
     task = DigitsOptions().make()
     problem = task.problem("digits/734+258")
-    seen = {}
-
-    def f(**given):
-        seen.update(given)
-        return [1]
-
-    paid = CustomRewards(task, [by(f)])
-    assert paid.rewards([problem], [completion(problem=problem.id)], ["#992"]) == [1.0]
-    assert (seen["question"], seen["answer"]) == (["734+258="], ["992"])
+    given = [problem], [completion(problem=problem.id)], ["#992"]
+    assert CustomRewards(task, [by(f)]).rewards(*given) == [1.0]
 
 
 def test_a_function_without_stars_gets_what_it_names():
@@ -147,20 +134,18 @@ def test_a_function_without_stars_gets_what_it_names():
         return [float(strict)] * len(completions)
 
     assert asked(paid_by(by(f), by(g, weight=10)), "18", "18") == [11.0, 10.0]
+    # One in C, of unknown parameters, gets all nine that f is given above.
+    with pytest.raises(TaskError, match="returned 9 values for 2 completions"):
+        asked(paid_by(by(dict)), "18", "3")
 
 
 def test_a_function_that_asks_for_what_there_is_not_is_refused_before_anything_runs():
     def f(completions, solution):
         raise AssertionError
 
-    def g(completions, trainer_state, **_):
-        raise AssertionError
-
     with pytest.raises(TaskError, match=r"'here:f' asks for 'solution', which the problems do not "
                                         r"have; there is question, answer, level"):  # fmt: skip
         paid_by(by(f))
-    with pytest.raises(TaskError, match="'here:f' asks for 'trainer_state', which TRL passes and"):
-        paid_by(by(g))
 
 
 # What it may return.
@@ -173,15 +158,11 @@ def test_the_reward_is_the_weighted_sum_and_none_is_left_out():
     assert asked(paid_by(by(lambda **_: [None, 1])), "a", "b") == [0.0, 1.0]
 
 
-@pytest.mark.parametrize(
-    "returned",
-    [[True, 0], np.array([1.0, 0.0]), (x for x in (1, 0)), [np.float32(1), np.int64(0)]],
-    ids=["bool", "array", "generator", "numpy"],
-)
-def test_numbers_of_any_kind_are_numbers(returned):
-    rewards = asked(paid_by(by(lambda **_: returned)), "a", "b")
-    assert rewards == [1.0, 0.0]
-    assert all(type(reward) is float for reward in rewards)
+def test_numbers_of_any_kind_are_numbers():
+    for returned in ([True, 0], np.array([1.0, 0.0]), (x for x in (np.float32(1), np.int64(0)))):
+        rewards = asked(paid_by(by(lambda returned=returned, **_: returned)), "a", "b")
+        assert rewards == [1.0, 0.0]
+        assert all(type(reward) is float for reward in rewards)
 
 
 def test_the_tasks_own_grading_can_be_mixed_in():
@@ -220,16 +201,12 @@ def test_an_async_function_is_waited_for_and_keeps_its_loop_from_call_to_call():
 
 NO_REWARDS = [
     ([1.0], r"returned 1 values for 2 completions; expected one number or None for each"),
-    ([1.0] * 3, r"returned 3 values for 2 completions"),
     (None, r"returned NoneType for 2 completions"),
-    (1.0, r"returned float for 2 completions"),
     ("ab", r"returned 'a' for completion 0; expected a finite number"),
     ([1, "1.0"], r"returned '1\.0' for completion 1"),
     ([1, math.nan], r"returned nan for completion 1"),
-    ([math.inf, 1], r"returned inf for completion 0"),
     ([1, 10**400], r"returned 1000\d+ for completion 1"),
     ([1, [1]], r"returned \[1\] for completion 1"),
-    ([1, 1j], r"returned 1j for completion 1"),
 ]
 
 
@@ -248,20 +225,17 @@ def test_what_a_function_raises_is_told_with_its_line():
     async def g(completions, **_):
         raise KeyError("x")
 
+    def h(**_):
+        raise KeyboardInterrupt
+
     line = inspect.getsourcelines(f)[1] + 1
     said = rf"'here:f' raised ValueError: .* \(test_custom\.py, line {line}\); it has to grade any"
     with pytest.raises(TaskError, match=said):
         asked(paid_by(by(f)), "1", "one")
     with pytest.raises(TaskError, match=r"raised KeyError: 'x' \(test_custom\.py, line \d+\)"):
         asked(paid_by(by(g)), "a", "b")
-
-
-def test_what_ends_a_run_ends_it():
-    def f(**_):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        asked(paid_by(by(f)), "a", "b")
+    with pytest.raises(KeyboardInterrupt):  # what ends a run ends it
+        asked(paid_by(by(h)), "a", "b")
 
 
 # Where it comes from.
@@ -284,9 +258,11 @@ def test_a_function_of_a_module_is_found_on_the_path(desk, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
 
 
-def test_functions_of_one_file_share_what_it_holds(write):
-    name = write("seen = []\ndef f(**_):\n    seen.append(1); return [len(seen)] * 2\n"
-                 "def g(**_): return [len(seen)] * 2\n")  # fmt: skip
+def test_functions_of_one_file_share_what_it_holds_and_its_dataclasses_work(write):
+    name = write("from __future__ import annotations\nfrom dataclasses import dataclass\n"
+                 "@dataclass\nclass A:\n    x: int = 1\nseen = []\n"
+                 "def f(**_):\n    seen.append(1); return [len(seen)] * 2\n"
+                 "def g(**_): return [len(seen) * A(1).x] * 2\n")  # fmt: skip
     task = paid_by(Reward.load(name), Reward.load(name.replace(":f", ":g"), weight=10))
     assert asked(task, "a", "b") == [11.0, 11.0]
 
@@ -301,19 +277,11 @@ def test_a_file_that_was_changed_is_another_one(write, desk):
     assert paid_by(before).digest != paid_by(after).digest
 
 
-def test_dataclasses_in_the_file_work(write):
-    name = write("from __future__ import annotations\nfrom dataclasses import dataclass\n"
-                 "@dataclass\nclass A:\n    x: int = 1\n"
-                 "def f(**_): return [A().x, A(2).x]\n")  # fmt: skip
-    assert asked(paid_by(Reward.load(name)), "a", "b") == [1.0, 2.0]
-
-
 @pytest.mark.parametrize(
     "source, found",
     [
         ("def f(:", r"cannot be imported \(SyntaxError: "),
         ("1 / 0", r"cannot be imported \(ZeroDivisionError: division by zero\); expected a module"),
-        ("import no_such_module", r"cannot be imported \(ModuleNotFoundError: "),
         ("g = 1", r"'f' is not there in rewards0\.py"),
         ("f = 1", r"'f' is no function in rewards0\.py"),
     ],
@@ -337,22 +305,12 @@ def test_a_file_or_module_that_is_not_there_is_named_with_where_it_was_sought(de
 # The task around it.
 
 
-def test_the_digest_tells_code_weight_format_order_and_task_apart(write):
+def test_the_digest_tells_code_order_and_task_apart(write):
     one, two = Reward.load(write(SAME, "same")), Reward.load(write(SAME + "#", "same"))
-    heavy = Reward("rewards0.py:same", one.function, one.source, weight=2.0)
-    messages = Reward("rewards0.py:same", one.function, one.source, format="messages")
-    tasks = [paid_by(one), paid_by(two), paid_by(heavy), paid_by(messages), paid_by(one, two),
-             paid_by(two, one), paid_by(one, rows=ROWS[:1])]  # fmt: skip
+    tasks = [paid_by(one), paid_by(two), paid_by(one, two), paid_by(two, one),
+             paid_by(one, rows=ROWS[:1])]  # fmt: skip
     assert len({task.digest for task in tasks}) == len(tasks)
     assert paid_by(one).digest == paid_by(Reward.load("rewards0.py:same")).digest
-
-
-def test_a_function_in_c_of_unknown_parameters_gets_everything():
-    with pytest.raises(ValueError, match="no signature"):
-        inspect.signature(dict)
-    # It has a key for each of the nine that f is given above.
-    with pytest.raises(TaskError, match="returned 9 values for 2 completions"):
-        asked(paid_by(by(dict)), "18", "3")
 
 
 # What each function returned.

@@ -1,3 +1,5 @@
+"""Answers in numbers: the tags, what a number is, the spellings that models use, a tolerance."""
+
 import time
 from decimal import Decimal
 
@@ -23,14 +25,11 @@ BROKEN = {
     "no answer": "<think>18</think>",
     "answer first": "<answer>18</answer><think>9+9</think>",
     "answer inside the reasoning": "<think><answer>18</answer></think>",
-    "answer opened inside the reasoning": "<think>9<answer></think>18</answer>",
     "answer closed inside the reasoning": "<think>9</answer></think><answer>18",
     "answer not closed": "<think>9+9</think><answer>18",
     "reasoning not closed": "<think>9+9<answer>18</answer>",
     "two answers": "<think>9</think><answer>18</answer><answer>18</answer>",
     "two reasonings": "<think>9</think><think>9</think><answer>18</answer>",
-    "nested reasoning": "<think><think>9</think></think><answer>18</answer>",
-    "nested answer": "<think>9</think><answer><answer>18</answer></answer>",
     "a tag quoted in the reasoning": "<think>an <answer> is due</think><answer>18</answer>",
     "text before": "Sure! <think>9</think><answer>18</answer>",
     "text between": "<think>9</think> so <answer>18</answer>",
@@ -57,6 +56,24 @@ NO_NUMBERS = (
     "1\u200b8", "18\0", "\ud800",
     "9" * 41, "9" * 10_000, "0." + "0" * 10_000 + "1", "__import__('os')",
 )  # fmt: skip
+SPELLED = [
+    ("1080", "1{,}080"), ("1080", r"\boxed{1{,}080}"), ("18", r"\$18"), ("18", r"\(18\)"),
+    ("18", "$ 18"), ("0.5", ".5"), ("-5", "\u22125"), ("18", "**18**"), ("-5", "- 5"),
+    ("18", "18\u20ac"), ("18", "\u00a318"),
+]  # fmt: skip
+"""(gold, spelling)"""
+NEAR = {
+    "1080": ("1.080", "10,80", "1,0800", "1 08 0", "1{,}08", "1{,}{,}080", r"\boxed{1{,}08}",
+             "{1080}", "1_080", "1'080", "01,080"),
+    "18": ("17", "-18", "18.01", "1.8", "(18)", "18/1", "It is 18", "~18", "18?", "#18", "XVIII",
+           "$17$ $18$", "**17** **18**", "**17**18**", "**18", "* 18 *", "`18`",
+           r"\(17\) \(18\)", r"\(18", r"\(18\]", r"\boxed{17} \boxed{18}",
+           r"\boxed{\boxed{18}}", r"\boxed{18", r"-\boxed{18}", r"\boxed{18}%", r"\boxed{17}18",
+           r"\text{18}", r"\sqrt{324}", "$$$18", r"\$\$18", "\u20ac\u20ac18", "\u20ac18-",
+           "-\u20ac-18", "\u201318", "- - 18", "..18"),
+    "-5": ("5", "+5", "-5.5", "\u22126", "5-", "(-5)", "-(5)"),
+    "0.5": ("5", ".05", "-.5", "1/2", ".5.0", ".5%", "0,5"),
+}  # fmt: skip
 
 
 def test_the_answer_is_what_stands_between_its_tags_and_a_broken_format_has_none():
@@ -101,9 +118,10 @@ def test_numbers_are_compared_exactly():
     assert not same_number("0.1", "0.10000000000000001")
 
 
-def test_another_number_is_another():
-    others = ("-18", "18.01", "1.8", "180", "17", "17, 18", "18%", "2*9", "")
-    assert [other for other in others if same_number("18", other)] == []
+def test_a_number_is_right_in_the_spellings_that_models_use_and_nothing_near_it():
+    assert [case for case in SPELLED if not same_number(*case)] == []
+    near = [(gold, answer) for gold, answers in NEAR.items() for answer in answers]
+    assert [case for case in near if same_number(*case)] == []
 
 
 def test_an_answer_may_stand_in_one_box_and_a_gold_in_none():
@@ -111,23 +129,11 @@ def test_an_answer_may_stand_in_one_box_and_a_gold_in_none():
         assert same_number("-1234", written.format(r"\boxed{-1,234.0}")), written
     assert same_number("18", r"\boxed { $18 }")
     for other in (
-        r"\boxed{17}", r"\boxed{}", r"\boxed{18", r"\boxed18", r"\boxed{\boxed{18}}", r"\fbox{18}",
-        r"\boxed{17}\boxed{18}", r"\boxed{17, 18}", r"\boxed{2*9}", r"18 \boxed{18}", "boxed{18}",
-        r"\boxed{18}%", r"-\boxed{18}", r"\boxed{18}" + " " * 80, r"\boxed{" * 9 + "18" + "}" * 9,
+        r"\boxed{}", r"\boxed18", r"\fbox{18}", r"\boxed{17, 18}", r"\boxed{2*9}",
+        r"18 \boxed{18}", "boxed{18}", r"\boxed{18}" + " " * 80, r"\boxed{" * 9 + "18" + "}" * 9,
     ):  # fmt: skip
         assert not same_number("18", other), other
     assert not same_number(r"\boxed{18}", "18")
-
-
-def test_what_is_no_number_is_the_same_as_nothing():
-    assert not same_number("eighteen", "eighteen")
-    assert not same_number("NaN", "NaN")
-
-
-@given(st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12))
-def test_integers_with_and_without_commas_grade_as_integers_do(a, b):
-    assert same_number(str(a), f"{a:,}")
-    assert same_number(str(a), f"{b:,}") == (a == b)
 
 
 @given(st.text() | numeric)
@@ -136,6 +142,17 @@ def test_no_text_raises_and_only_a_finite_number_comes_back(text):
     number = one_number(text)
     assert number is None or number.is_finite()
     assert same_number(text, text) == (number is not None)
+
+
+def test_a_tolerance_is_a_share_of_the_gold():
+    for gold, answer, tolerance, right in (
+        ("3244047.0999999996", "3244047.1", 1e-6, True),
+        ("3244047.0999999996", "3244047.1", 0.0, False),
+        ("100", "101", 0.01, True), ("100", "101.0001", 0.01, False), ("-100", "-99", 0.01, True),
+        ("100", "-100", 0.01, False), ("0", "0.000001", 0.5, False), ("0", "-0", 0.5, True),
+        ("2e-6", "0.000002", 0.5, False), ("18", "eighteen", 0.5, False),
+    ):  # fmt: skip
+        assert same_number(gold, answer, tolerance=tolerance) == right, (gold, answer, tolerance)
 
 
 HOSTILE = (

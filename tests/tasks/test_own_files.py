@@ -6,11 +6,8 @@ The shapes are those of SVAMP, GSM-Hard and MGSM; the rows are made up.
 import copy
 import json
 import pickle
-from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from potluck.tasks import TaskError, sources
 from potluck.tasks.base import Shortened
@@ -100,13 +97,10 @@ def test_a_csv_file_has_its_names_in_the_first_line(table):
 
 BAD_TABLES = {
     "too few": ("question,answer\n9?,9\n8?\n", "line 3 has 1 columns; expected 2"),
-    "too many": ("question,answer\n9?,9,9\n", "line 2 has 3 columns; expected 2"),
     "an open quotation mark": ('question,answer\n"9?,9\n', "unexpected end of data; a text with"),
     "a mark in the middle": ('question,answer\n"9"?,9\n', "line 2: .* expected after"),
     "a cell without end": ("question,answer\n" + "9" * 200_000, "field larger than field limit"),
-    "no UTF-8": (b"question,answer\n\xff,9\n", "line 2 has byte 0xff at 0, which is not UTF-8"),
     "names alone": ("question,answer\n", "holds no problem"),
-    "nothing": ("", "holds no problem"),
 }
 
 
@@ -114,7 +108,6 @@ BAD_ARRAYS = [
     ("[1, 2]", "element 0 is 1; expected an object"),
     ("[]", "holds no problem"),
     ('[{"question": "9?"}', "which is not JSON; expected one JSON array, or one object a line"),
-    ("[]\n[]\n", "which is not JSON"),
     ('{"data": [\n{"question": "9?"}\n]}', "line 1 .* is not JSON; expected an ob.* array"),
 ]
 
@@ -132,19 +125,6 @@ def test_an_array_beyond_memory_is_refused_unread(table, monkeypatch):
         table(json.dumps(SVAMP), question="Body", answer="Answer")
 
 
-pieces = st.lists(st.sampled_from(["a", ",", "\t", '"', "\n", "\r", "[", "{", "}"]))
-
-
-@given(st.binary() | pieces.map(lambda parts: "".join(parts).encode()))
-def test_any_bytes_load_or_are_a_task_error(tmp_path_factory, raw):
-    for name in ("x.csv", "x.tsv", "x.json"):
-        path = tmp_path_factory.mktemp("bytes") / name
-        path.write_bytes(raw)
-        with suppress(TaskError):
-            names = {"question": "a", "answer": "", "columns": ("a", "b")}
-            assert JsonlOptions(path=str(path), held_out=0, **names).make().ids("train")
-
-
 # Questions of several columns.
 
 
@@ -157,11 +137,9 @@ def test_a_template_puts_texts_and_numbers_in_and_reads_them_once(table):
 def test_a_template_names_columns_and_does_nothing_else(table):
     for template, message in (
         ("{Body", "'{Body', with a '{' alone at 0; a column stands in two"),
-        ("Body}", "with a '}' alone at 4"),
         ("{}", "with a '{' alone at 0"),
         ("{Bodi}", "has no column 'Bodi'; it has ID, Body, Question, Answer"),
         ("{Body.__class__}", "has no column 'Body.__class__'"),
-        ("{Body!r}", "has no column 'Body!r'"),
         ("{list}", r"has \[1\] as 'list'; expected a text or a number"),
     ):
         row = SVAMP[0] | ({"list": [1]} if "list" in template else {})
@@ -187,12 +165,9 @@ def test_a_number_that_no_answer_could_be_is_refused(table):
 
 
 def test_floats_of_the_hub_are_written_without_an_exponent(monkeypatch):
-    import potluck.tasks.table as module
-
     rows = [("row", {"question": f"{x}?", "answer": x}) for x in (72000.0, 2.0107e-06, 1e22, 0.5)]
-    monkeypatch.setattr(module, "hub_rows", lambda *_, **__: rows)
-    task = HubOptions(dataset="a/b", held_out=0).make()
-    golds = [gold for _, gold in asked(task)]
+    monkeypatch.setattr("potluck.tasks.table.hub_rows", lambda *_, **__: rows)
+    golds = [gold for _, gold in asked(HubOptions(dataset="a/b", held_out=0).make())]
     assert golds == ["72000", "0.0000020107", "10000000000000000000000", "0.5"]
 
 
@@ -226,13 +201,10 @@ def test_where_every_row_is_bad_the_recipe_is(table):
             table(lines(*SVAMP), skip_bad=skip_bad)
 
 
-def test_a_table_without_bad_rows_has_no_notes(table):
-    assert table(lines(*SVAMP), question="Body", answer="Answer", skip_bad=True).notes == ()
-
-
 def test_problems_that_are_too_long_are_left_out_and_counted(table):
     rows = [{"question": "?" * n, "answer": n} for n in (3, 30, 4, 31)]
-    task = table(lines(*rows))
+    task = table(lines(*rows), skip_bad=True)
+    assert task.notes == ()
     short = Shortened(task, lambda problem: len(problem.question) < 10, "limit = 10")
     assert list(short.ids("train")) == ["jsonl/train/0", "jsonl/train/2"]
     assert short.notes == ("2 of 4 problems have prompts longer than limit = 10 and are left out",)
@@ -241,9 +213,3 @@ def test_problems_that_are_too_long_are_left_out_and_counted(table):
     assert (same.digest, same.notes) == (task.digest, ())
     with pytest.raises(TaskError, match="all 4 train prompts are longer than limit = 1; raise it"):
         Shortened(task, lambda problem: False, "limit = 1")
-
-
-def test_messages_in_the_data_are_noticed(table):
-    said = [{"role": "user", "content": "9?"}]
-    assert table(lines({"question": said, "answer": 9})).has_messages
-    assert not table(lines({"question": "9?", "answer": 9})).has_messages

@@ -8,7 +8,7 @@ import pytest
 
 from nouns import completion
 from potluck.tasks import Split, TaskError
-from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
+from potluck.tasks.arithmetic import SPLIT_SIZES, ChainOptions, DigitsOptions
 from potluck.tasks.base import WithOutOfDistribution
 from potluck.tasks.benchmarks import Gsm8kOptions
 from potluck.tasks.games.calculator import CalculatorOptions
@@ -29,34 +29,27 @@ def half_each(task):
     return CustomRewards(task, [Reward("task", None, "", weight=0.5)] * 2)
 
 
-the_digits = cache(DigitsOptions().make)
-"""What other tasks are made from; it is itself made anew each time."""
+@cache
+def the_digits():
+    """What other tasks are made from; it is itself made anew each time."""
+    return DigitsOptions().make()
+
 
 MAKERS = {
     "digits": lambda path: DigitsOptions().make(),
-    "digits, wider": lambda path: DigitsOptions(width=4, other_width=3).make(),
     "chain": lambda path: ChainOptions().make(),
-    "chain, longer": lambda path: ChainOptions(terms=8, other_terms=6).make(),
-    "chain, one sign each": lambda path: ChainOptions(
-        other_terms=6, signs="alike", other_signs="-"
-    ).make(),
     "calculator, without turns": lambda path: CalculatorOptions(train_problems=50).chains(),
     "gsm8k": lambda path: Gsm8kOptions(path=path).make(),
     "gsm8k, as the paper": lambda path: Gsm8kOptions(path=path, validation="test").make(),
-    "gsm8k, another prompt": lambda path: Gsm8kOptions(
-        path=path, system_prompt="Answer in tags."
-    ).make(),
     "gsm8k, digits elsewhere": lambda path: WithOutOfDistribution(
         Gsm8kOptions(path=path).make(), the_digits()
     ),
     "hash of digits": lambda path: HashReward(the_digits()),
     "rows, in tags": lambda path: table(path),
     "rows, the whole text": lambda path: table(path, "hub", tags=False, grading="exact"),
-    "custom over digits": lambda path: half_each(the_digits()),
     "custom over rows": lambda path: half_each(table(path)),
-    "hash of gsm8k": lambda path: HashReward(Gsm8kOptions(path=path).make()),
 }
-PAYS_UNFINISHED = ("hash of digits", "hash of gsm8k")
+PAYS_UNFINISHED = ("hash of digits",)
 TEXTS = (
     "", "#", "18", "<think></think><answer></answer>", "<think></think><answer>NaN</answer>",
     "\0", "\ud800", "9" * 10_000, "<think>" * 10_000, "__import__('os').abort()",
@@ -68,7 +61,11 @@ every_graded_task = pytest.mark.parametrize("name", sorted(MAKERS.keys() - set(P
 
 @pytest.fixture(scope="module")
 def tasks(made_up_path):
-    return {name: make(made_up_path) for name, make in MAKERS.items()}
+    """Every task, with a tenth of the problems where they are drawn."""
+    with pytest.MonkeyPatch.context() as patch:
+        for split, size in SPLIT_SIZES.items():
+            patch.setitem(SPLIT_SIZES, split, size // 10)
+        yield {name: make(made_up_path) for name, make in MAKERS.items()}
 
 
 def right(problem):

@@ -129,7 +129,7 @@ def make_learner(
         longest=config.sampling.max_new_tokens,
         loss=load_loss(config, trust_code=trust_code),
         reference=reference,
-        own_weight=load_weight(config, trust_code=trust_code),
+        custom_weight=load_weight(config, trust_code=trust_code),
     )
 
 
@@ -158,7 +158,7 @@ def make_remote(
         rows=config.problems_per_round * config.group_size,
         longest=sampling.max_new_tokens,
         loss=load_loss(config, trust_code=trust_code),
-        own_weight=load_weight(config, trust_code=trust_code),
+        custom_weight=load_weight(config, trust_code=trust_code),
     )
 
 

@@ -47,7 +47,7 @@ def load_loss(config: RunConfig, *, trust_code: bool) -> Loss | None:
 def load_weight(config: RunConfig, *, trust_code: bool) -> Weight | None:
     """Import the recipe's weight and call it once on two rows; None: it names one of ours. Raise as
     ``load_loss``. A function without a mark of ``weights.py`` is called on the whole batch."""
-    if not config.objective.has_own_weight:
+    if not config.objective.has_custom_weight:
         return None
     what, function = _load(config, "weight", trust_code)
     marked = function if isinstance(function, Weight) else batch_weight(function)
@@ -72,7 +72,7 @@ def digests_of(config: RunConfig, *, trust_code: bool) -> dict[str, str]:
     load_loss(config, trust_code=trust_code)
     load_weight(config, trust_code=trust_code)
     objective = config.objective
-    named = {"loss": objective.loss, "weight": objective.weight * objective.has_own_weight}
+    named = {"loss": objective.loss, "weight": objective.weight * objective.has_custom_weight}
     return {key: name and load_function(key, name)[1] for key, name in named.items()}
 
 

@@ -23,11 +23,12 @@ from potluck.builder.memory import (
     own_completions,
     verdict,
 )
-from potluck.builder.prepare import OWN_TASK, Prepared, absences, pinned, planned_shape, prepare
+from potluck.builder.prepare import OWN_TASK, Prepared, absences, pinned, prepare
 from potluck.builder.task import code_of
 from potluck.config import AnyRecipe, RunConfig, as_config
 from potluck.config.control import controls_of
-from potluck.model.shape import Shape
+from potluck.model.loading import load_config
+from potluck.model.shape import Shape, shape_of
 from potluck.objective.methods import method_of
 from potluck.rollout.tinker.options import TinkerOptions
 from potluck.tasks import Split
@@ -77,7 +78,7 @@ def plan_cost(config: AnyRecipe, *, trust_code: bool = False, gpu: str = "") -> 
     """
     plain = config = pinned(as_config(config))
     if code_of(config) and not trust_code:
-        own = {"weight": "typicality"} if config.objective.has_own_weight else {}
+        own = {"weight": "typicality"} if config.objective.has_custom_weight else {}
         objective = replace(config.objective, loss="", **own)
         plain = replace(
             config, reward=(), log=replace(config.log, callback=""), objective=objective
@@ -85,17 +86,16 @@ def plan_cost(config: AnyRecipe, *, trust_code: bool = False, gpu: str = "") -> 
     absent = absences(config)
     if config.task.code and not trust_code:
         absent[OWN_TASK] = "the problems: what begins them is code, which runs with --trust-code"
-    here = config.trained_here
     shapes = {
-        n: planned_shape(node.reads, absent)
-        for n, node in config.learners.items()
-        if n in here or node.reads not in absent
+        name: shape_of(load_config(node.reads))
+        for name, node in config.learners.items()
+        if node.reads not in absent
     }
     place = tuple(config.node), Path("runs") / config.name
     inspection = prepare(plain, *place, trust_code=trust_code, devices=not gpu, absent=absent)
     on_gpu = bool(gpu) or torch.cuda.is_available()
     prompts = inspection.prompts
-    memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in here}
+    memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in config.trained_here}
     tokens = {n: _tokens_of(config, n, shapes.get(n), prompts.mean) for n in config.learners}
     return CostPlan(inspection, shapes, memory, tokens, on_gpu)
 

@@ -1,6 +1,6 @@
 """All that can be wrong with a recipe, looked at once: for ``run``, ``join`` and ``--check``.
 
-A run may be planned on another machine, where models and data are not at hand. ``absences`` names
+A run may be planned where its data is not at hand, nor models that servers have. ``absences`` names
 them, and ``prepare`` leaves them out; whatever else is wrong is an error all the same.
 """
 
@@ -21,8 +21,7 @@ from potluck.builder.objective import digests_of
 from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
 from potluck.config import RunConfig
 from potluck.model import ModelError
-from potluck.model.loading import load_config, require_device, require_weights
-from potluck.model.shape import Shape, published_shape, shape_of
+from potluck.model.loading import require_device, require_weights
 from potluck.node.storage import checkpoint
 from potluck.show.trackers.tracked import require_trackers
 from potluck.tasks import Task
@@ -118,31 +117,23 @@ def prepare(
 
 
 def absences(config: RunConfig) -> dict[str, str]:
-    """Name the models and tables that are not at hand, each with a line for the user. Raise
-    ModelError for a model whose shape is not even published."""
+    """Name the tables that are not at hand, and models that a server has, each with a line for the
+    user. Raise ModelError for a model that a node here would load."""
     absent, here = {}, {node.reads for node in config.trained_here.values()}
     for model in dict.fromkeys(node.reads for node in config.learners.values()):
         if at_hand(model):
             continue
-        if model in here and not published_shape(model):
+        if model in here:
             raise ModelError(
                 f"cannot load model {model!r}: no such folder is here, and {constants.ENDPOINT} "
                 f"does not answer to look for it there"
             )
-        what = "its shape is from Potluck's own table" if model in here else "a server has it"
-        absent[model] = f"{model}: {what}"
+        absent[model] = f"{model}: a server has it"
     for at, table in ((OWN_TASK, config.task), (OTHER_TASK, config.out_of_distribution)):
         if table and (hub := table.hub_name) and not (Path(hub).exists() or hub_answers()):
             name = table.__struct_config__.tag
             absent[at] = f"the data of {name}: the Hub does not answer, to load {hub}"
     return absent
-
-
-def planned_shape(model: str, absent: Mapping[str, str]) -> Shape:
-    """Read the model's shape from its config, or from Potluck's table where it is absent."""
-    shape = published_shape(model) if model in absent else shape_of(load_config(model))
-    assert shape, model  # ``absences`` has refused the others
-    return shape
 
 
 def at_hand(model: str) -> bool:

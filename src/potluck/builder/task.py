@@ -72,7 +72,7 @@ def code_of(config: RunConfig) -> list[tuple[str, str]]:
     for at, table in tables.items():
         named += [(f"[{at}] {key}", name) for key, name in table.code.items()] if table else []
     named += [("[objective] loss", objective.loss)] * bool(objective.loss)
-    named += [("[objective] weight", objective.weight)] * objective.has_own_weight
+    named += [("[objective] weight", objective.weight)] * objective.has_custom_weight
     return named + [("[log] callback", callback)] * bool(callback)
 
 

@@ -1,7 +1,6 @@
 """Commands on what training left: evaluate, show, export, replay."""
 
 import json
-import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -145,44 +144,26 @@ def export_command(
         bool, typer.Option("--best", help="Of RUN/NODE: not the newest, but the best on validation")
     ] = False,
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16")] = "float32",
-    push: Annotated[str, typer.Option(help="Upload it to the Hub as USER/NAME, a new model")] = "",
-    private: Annotated[
-        bool, typer.Option("--private", help="With --push: only its owners see it")
-    ] = False,
     allow_key: AllowKeys = None,
 ) -> None:
     """Write a checkpoint as a model of its own, an adapter merged into its base."""
     if dtype not in ("float32", "bfloat16"):
         raise ConfigError(f"--dtype is {dtype!r}; choose one of float32, bfloat16")
-    if private and not push:
-        raise ConfigError("--private is for an upload; name its place too: --push USER/NAME")
-    if push:  # an upload may take hours
-        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "0")
     prepare_process(0)
-    from potluck.node.storage.export import HERE, export, require_uploadable, upload, way_on
+    from potluck.node.storage import checkpoint as checkpoints
+    from potluck.node.storage.export import export
 
-    if push:
-        require_uploadable(push)
     with out.status(f"writing {printable(str(folder))} ..."):
-        from potluck.node.storage import checkpoint as checkpoints
-
         chosen = checkpoints.newest(checkpoints.best(checkpoint) if best else checkpoint)
         if is_served := bool(checkpoints.served(Path(chosen))):
             node, run = Path(chosen).absolute().parents[1:3]
             require_consent(load(run / "recipe.json"), [node.name], run, allow_key or (), False)
-        export(chosen, folder, dtype=dtype, name=push or HERE)
+        export(chosen, folder, dtype=dtype)
+    where = shlex.quote(str(folder))
+    with_base = f"merge it into its base: potluck export {where} ANOTHER"
+    serve = with_base if is_served else f"as a server: vllm serve {where}"
     say(f"wrote {folder}")
-    if not push:
-        where = shlex.quote(str(folder))
-        with_base = f"merge it into its base: potluck export {where} ANOTHER"
-        serve = with_base if is_served else f"as a server: vllm serve {where}"
-        say(f"try it: potluck evaluate {where} --task NAME, or {serve}")
-        say("the same with --push USER/NAME and another folder uploads it to the Hub")
-        return
-    size_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    say(f"uploading {size_bytes / 1e6:,.1f} MB to {push} ...")
-    with stoppable(f"stopped. {way_on(folder, push, private=private)}"):
-        say(f"uploaded: {upload(folder, push, private=private)}")
+    say(f"try it: potluck evaluate {where} --task NAME, or {serve}")
 
 
 @app.command("replay")

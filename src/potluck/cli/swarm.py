@@ -1,4 +1,4 @@
-"""Commands of a swarm: join, keys, certificates, relay, doctor."""
+"""Commands of a swarm: join, keys, relay, doctor."""
 
 import shlex
 import time
@@ -147,25 +147,6 @@ def keys_command(
     err.print(note, markup=False, soft_wrap=True)
 
 
-@app.command("certificates")
-def certificates_command(
-    folder: Annotated[Path, typer.Argument(help="Folder of the swarm's authority")],
-    names: Annotated[list[str], typer.Argument(help="Nodes, and relays: relay, relay-2, ...")],
-    hosts: Annotated[
-        list[str] | None,
-        typer.Option("--host", help="DNS name or address at which nodes or relays are reached"),
-    ] = None,
-    days: Annotated[int, typer.Option(min=1, max=3650, help="Days for which they are valid")] = 365,
-) -> None:
-    """Make a certificate for each node; nodes without one cannot connect (mutual TLS)."""
-    from potluck.exchange.keys.certificates import LOCAL, write_certificates
-
-    places = write_certificates(folder, names, tuple(dict.fromkeys([*LOCAL, *(hosts or [])])), days)
-    for name, place in zip(names, places, strict=True):
-        say(f"{place}: for {name}; copy it to that machine, there [swarm.tls] folder names it")
-    say(f"{folder / 'ca.key'} signs new nodes: keep it, and give it to no other")
-
-
 @app.command("relay")
 def relay_command(
     listen: Annotated[
@@ -175,7 +156,8 @@ def relay_command(
         list[str] | None, typer.Option("--connect", help="Another relay: tcp/HOST:PORT")
     ] = None,
     tls: Annotated[
-        Path | None, typer.Option("--tls", help="Its certificate: what `certificates` wrote")
+        Path | None,
+        typer.Option("--tls", help="Folder of its certificate (deploy/certificates.sh)"),
     ] = None,
     name: Annotated[
         str, typer.Option("--as", help="With --tls: the certificate's name: relay, relay-2, ...")

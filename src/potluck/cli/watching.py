@@ -170,10 +170,9 @@ def _check_options(
 def _swarm(
     connect: list[str], run: str, roster: Path | None, tls: Path | None, name: str
 ) -> Iterator[Feed]:
-    from potluck.exchange.keys.certificates import RELAYS
     from potluck.exchange.keys.keys import read_roster
     from potluck.exchange.zenoh.observer import observe
-    from potluck.exchange.zenoh.session import Endpoints, Tls
+    from potluck.exchange.zenoh.session import RELAYS, Endpoints, Tls
     from potluck.show.web.swarm import swarm_feed
 
     keys = read_roster(roster) if roster else {}

@@ -185,7 +185,7 @@ class TlsConfig(Options, frozen=True, kw_only=True):
     """Mutual TLS: a node needs a certificate of the swarm's CA and speaks under its name only."""
 
     folder: str
-    """Folder that ``potluck certificates`` wrote for this machine: ca.pem, NAME.pem, NAME.key."""
+    """Folder of this machine's certificate: ca.pem, NAME.pem, NAME.key (deploy/certificates.sh)."""
 
 
 class SwarmConfig(Options, frozen=True, kw_only=True):

@@ -2,28 +2,29 @@
 
 import os
 import platform
-import re
 import resource
 import shutil
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-from cryptography import x509
-
 from potluck.config import LOCAL_SWARM, RunConfig, SwarmConfig
 from potluck.exchange import ExchangeError, Key
-from potluck.exchange.keys.certificates import certificate_files, check_certificate
-from potluck.exchange.keys.keys import read_roster, roster_line
+from potluck.exchange.keys.keys import (
+    CERTIFIES,
+    certificate_files,
+    check_certificate,
+    read_roster,
+    roster_line,
+)
 from potluck.exchange.protocol.signed import ANNOUNCEMENT_VERSION
 from potluck.exchange.wire.codec import VERSIONS
 from potluck.exchange.zenoh.session import Tls
-from potluck.files import available_cores, seen_accelerator
+from potluck.files import seen_accelerator
 
 Verdict = Literal["ok", "warn", "FAIL"]
 """``warn``: it works, but could work better, or could not be looked at."""
@@ -35,14 +36,11 @@ FILES_A_NODE = 16
 """Open files that a connection to another node may take."""
 FILES_ANYWAY = 256
 DISK_WARN_BYTES = 10 * GIB
-MEMORY_A_NODE_BYTES = GIB
-"""Torch and a model of some million weights; larger ones: potluck run RECIPE --check."""
 SOON = timedelta(days=14)
 SKEW_WARN_S = 60.0
 MADE = datetime(2026, 1, 1, tzinfo=UTC)
 """This program is not older, so no clock may say less."""
 LIBRARIES = ("potluck", "torch", "transformers", "eclipse-zenoh", "msgspec", "cryptography")
-MEMINFO = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +85,6 @@ class Target:
         return len(self.config.node) if self.config else 1
 
     @property
-    def nodes_here(self) -> int:
-        return 1 if self.name else self.nodes
-
-    @property
     def tls(self) -> Tls | None:
         tls = self.swarm.tls
         return Tls(Path(tls.folder), self.name, self.members) if tls and self.name else None
@@ -125,30 +119,6 @@ def accelerator(target: Target) -> Judged:
     if seen and torch.endswith("+cpu"):
         return "warn", f"{seen}, but torch {torch} is for CPUs; install one for it: docs/install.md"
     return "ok", f"{seen}, for torch {torch}" if seen else "none: models run on the CPU"
-
-
-def cores(target: Target) -> Judged:
-    count, nodes = available_cores(), target.nodes_here
-    threads = target.config.threads if target.config else 0
-    if nodes > count:
-        return "warn", f"{count} for {nodes} nodes; they take turns, so rounds take longer"
-    if threads * nodes > count:
-        return "warn", f"{count}, but threads = {threads} for each of {nodes}; lower threads"
-    return "ok", f"{count}; nodes here: {nodes}"
-
-
-def memory(target: Target) -> Judged:
-    told = ""
-    with suppress(OSError):
-        told = MEMINFO.read_text()
-    found = re.search(r"^MemAvailable:\s+([0-9]+)\b", told, re.MULTILINE)
-    if not found:
-        return "warn", "this system does not tell how much is free"
-    free, nodes = int(found[1]) * 1024, target.nodes_here
-    shown, wanted = f"{free / GIB:.1f} GiB free", MEMORY_A_NODE_BYTES * nodes
-    if free < wanted:
-        return "warn", f"{shown}; {nodes} nodes take {wanted / GIB:.0f} GiB before any model"
-    return "ok", f"{shown}; potluck run RECIPE --check estimates what a run needs"
 
 
 def open_files(target: Target) -> Judged:
@@ -221,18 +191,17 @@ def certificates(target: Target) -> Judged:
     """Check that the certificate is this node's, holds, and does not end soon."""
     if not target.tls:
         return "warn", "no [swarm.tls]: any node may connect; fine in a network of yours"
-    files = certificate_files(target.tls.folder, target.name)
     try:
-        check_certificate(files, target.name)
+        end = check_certificate(target.tls.folder, target.name)
     except ExchangeError as error:
         return "FAIL", str(error)
-    end = x509.load_pem_x509_certificate(files.certificate.read_bytes()).not_valid_after_utc
+    _, path, _ = certificate_files(target.tls.folder, target.name)
     if end - now() < SOON:
         return "warn", (
-            f"{files.certificate} ends on {end:%Y-%m-%d}; make new ones in time: remove the folder "
-            f"{target.name} where ca.key is, and call potluck certificates"
+            f"{path} ends on {end:%Y-%m-%d}; make a new one in time: remove the folder "
+            f"{target.name} where ca.key is; {CERTIFIES}"
         )
-    return "ok", f"{files.certificate} holds to {end:%Y-%m-%d}"
+    return "ok", f"{path} holds to {end:%Y-%m-%d}"
 
 
 def clock(target: Target) -> Judged:
@@ -253,8 +222,6 @@ def now() -> datetime:
 OF_MACHINE: dict[str, Callable[[Target], Judged]] = {
     "versions": versions,
     "gpu": accelerator,
-    "cores": cores,
-    "memory": memory,
     "open files": open_files,
     "disk": disk,
     "clock": clock,

@@ -112,7 +112,6 @@ def require_writable(file: Path) -> None:
 
 
 def _problems(task: Task, config: RunConfig, wanted: str) -> dict[Split, list[Problem]]:
-    """Return the problems of each split that is asked for and has any."""
     counts = (config.evaluation.problems, config.evaluation.out_of_distribution)
     found = {
         split: grade.first_problems(task, split, count)

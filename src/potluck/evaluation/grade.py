@@ -182,7 +182,6 @@ def _measure(name: str, value_N: Mapping[str, Sequence[float]]) -> dict[str, Any
 
 
 def _agreement(a: ModelScores, b: ModelScores) -> dict[str, int]:
-    """Count the problems that each model solves greedily."""
     pairs = [(count_right(x), count_right(y)) for x, y in zip(a.greedy, b.greedy, strict=True)]
     names = {"both": (1, 1), "only_a": (1, 0), "only_b": (0, 1), "neither": (0, 0)}
     return {name: pairs.count(pair) for name, pair in names.items()}

@@ -1,5 +1,5 @@
-"""The interface of every transport, and the ways in which it can fail. A silent peer is no error:
-the round goes on without it, and ``Round.missing`` names it."""
+"""The interface of every transport, and its errors. A silent peer is none: ``Round.missing`` names
+it, and the round goes on."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,11 +74,10 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delivery:
-    """One usable batch, as it came and as it was read."""
+    """One usable batch, as it came and as it was read; ``round`` is its author's."""
 
     author: str
     round: int
-    """Round of its author, which need not be this node's."""
     message: bytes
     completions: tuple[Completion, ...]
 
@@ -89,8 +88,7 @@ class Received:
 
     batches: tuple[Delivery, ...] = ()
     missing: tuple[str, ...] = ()
-    """Awaited nodes of which nothing readable came in time, sorted; at its own pace a node awaits
-    nobody."""
+    """Awaited nodes of which nothing readable came in time, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +138,8 @@ def silent(here: int, awaited: int) -> None:
 
 
 class Exchange(Protocol):
-    """One node's connection to all others: the interface of a transport. ``send``, ``receive`` and
-    ``gather`` raise ExchangeError if the transport itself has failed."""
+    """One node's connection to all others. ``send``, ``receive`` and ``gather`` raise ExchangeError
+    if the transport itself has failed."""
 
     def send(self, round: int, batch: Sequence[Completion]) -> None:
         """Make this node's batch of a round, from 0, available to every node, without waiting for
@@ -199,14 +197,13 @@ def assemble_round(
     traffic: Traffic,
     newest: Mapping[str, int],
 ) -> Round:
-    by_round: dict[int, list[Completion]] = {round: []}
-    messages = []
+    batches, by_round = [*batches], {round: list[Completion]()}
     for each in batches:
         by_round.setdefault(each.round, []).extend(each.completions)
-        messages.append(each.message)
     completions = canonical_order(by_round.pop(round))
     late = {then: canonical_order(by_round[then]) for then in sorted(by_round)}
-    return Round(completions, tuple(sorted(missing)), late, tuple(messages), traffic, newest)
+    messages = tuple(each.message for each in batches)
+    return Round(completions, tuple(sorted(missing)), late, messages, traffic, newest)
 
 
 def canonical_order(completions: Iterable[Completion]) -> tuple[Completion, ...]:

@@ -247,8 +247,8 @@ class ProcessExchange(ABC):
         )
 
     def _wake(self) -> bool:
-        """Start a thread for each batch that is to be fetched now, and each node to be asked;
-        return whether a batch is fetched. Retries are due later, so call it often."""
+        """Start a thread for each batch to fetch now, and each node to ask; return whether a batch
+        is fetched. Retries are due later, so call it often."""
         if self._closed.is_set():
             return False
         is_fetching, now_s = False, time.monotonic()
@@ -327,8 +327,8 @@ class ProcessExchange(ABC):
             self._changed.notify_all()
 
     def _read_lines(self, confirmed: Mapping[str, tuple[bytes, bytes]], now_s: float) -> None:
-        """Read the status lines that came; ``confirmed`` has the key and the session of those that
-        may have one. What is there of others is counted."""
+        """Read the status lines that came; ``confirmed`` has key and session of those that may have
+        one. Lines of others are counted."""
         known = self._lines.newest.keys() | self._lines.refused.keys()
         for name in known - confirmed.keys() - {NOBODY}:
             self._lines.forget(name)

@@ -45,8 +45,7 @@ class Agreement:
 
     def message(self, round: int, batch: tuple[Completion, ...]) -> Message:
         """Return this node's message of a round; raise ValueError if the task lacks a problem.
-        Texts that are beyond half of the largest message do not go; nor does a completion that is
-        nothing else."""
+        Texts beyond half of the largest message do not go; nor do completions of a text alone."""
         batch = tuple(_texts_within(batch, self.limits.message_bytes // 2))
         prompts, questions = {}, {}
         for id in dict.fromkeys(c.problem_id for c in batch):
@@ -153,7 +152,7 @@ class Membership:
     listen: tuple[str, ...] = ()
     connect: tuple[str, ...] = ()
     certificates: Path | None = None
-    """Folder of ``potluck certificates``; None: connections are not encrypted."""
+    """Folder of certificates; None: connections are not encrypted."""
     may_connect: tuple[str, ...] = ()
     """Nodes that may connect, by the names in their certificates."""
     already_received: Mapping[tuple[str, int], bytes] = field(default_factory=dict)

@@ -25,14 +25,14 @@ from potluck.builder.task import require_trusted
 from potluck.config import AnyRecipe, ConfigError, as_config
 from potluck.exchange import Agreement, Exchange, MemoryHub
 from potluck.exchange.memory import KEPT_ROUNDS
-from potluck.files import JOINED, one_line
+from potluck.files import one_line
 from potluck.launch.nodes import LocalNodes, run_nodes
 from potluck.launch.rounds import RunResult
 from potluck.launch.signals import STOP
 from potluck.node.participant import NodeProgress
 from potluck.node.storage.record import Record
 from potluck.node.storage.resume import first_round
-from potluck.reports.events import Display, Event, Fanout, Notice, PeerNews, PhaseProgress, Told
+from potluck.reports.events import Display, Event, Fanout, Notice, PhaseProgress
 from potluck.show.notebook import open_display
 from potluck.show.terminal import Watched
 from potluck.tasks.rewards import HANDED, hand_over, load_function
@@ -189,15 +189,8 @@ def join(
     def meet(
         agreements: Mapping[str, Agreement], display: Display, progress: NodeProgress
     ) -> Iterator[Mapping[str, Exchange]]:
-        def show(told: Told) -> None:
-            display.show(told)
-            match told:
-                case PeerNews(kind="left", peer=peer) if not all_here:  # `potluck run` tells it
-                    back = f"potluck join RUN/{peer}/{JOINED} --as {peer} --out RUN --resume"
-                    display.show(Notice(f"if it did not mean to: on its machine, {back}"))
-
         with open_exchange(
-            config, name, agreements[name], folder, show, progress,
+            config, name, agreements[name], folder, display.show, progress,
             watches_status=watches_status,
         ) as exchange:  # fmt: skip
             absent = exchange.gather(

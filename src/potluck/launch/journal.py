@@ -67,20 +67,17 @@ class Journal:
 
     def __exit__(self, *_: object) -> None:
         self._end_thread()
-        for name in self._names:
-            if not self._nodes:  # nothing was begun, and the folder is free for another start
-                with suppress(OSError):
-                    (self._folder / name / STATUS).unlink(missing_ok=True)
+        for name in () if self._nodes else self._names:  # nothing was begun: it leaves no trace
+            with suppress(OSError):
+                (self._folder / name / STATUS).unlink(missing_ok=True)
 
     @contextmanager
     def of(self, nodes: Sequence[Participant]) -> Iterator[None]:
-        """Take the nodes of this process, whose records are ready; at the end of the block, while
-        they can still be heard, tell that they have ended."""
+        """Take the nodes, whose records are ready; at the end of the block, while they can still be
+        heard, tell that they have ended."""
         for node in nodes:
-            if not isinstance(node, Node):
-                continue
-            line, parameters = self._lines[node.name], node.learner.parameters
-            self._lines[node.name] = replace(line, parameters=parameters)
+            if isinstance(node, Node):
+                self._change(node.name, parameters=node.learner.parameters)
         self._nodes = tuple(nodes)
         for told in self._unwritten:
             self._write_down(told)
@@ -90,7 +87,7 @@ class Journal:
             self._end_thread()
             for name, line in self._lines.items():
                 phase = "ended" if line.round >= line.rounds else "stopped"
-                self._lines[name] = replace(line, phase=phase, done=0, total=0)
+                self._change(name, phase=phase, done=0, total=0)
             self._told.clear()
             self._write()
 
@@ -124,9 +121,8 @@ class Journal:
         if self._messages > MOST_EVENTS:
             return
         if self._messages == MOST_EVENTS:
-            told = events.Notice(
-                f"{MOST_EVENTS} messages are written down: no more, until a new start"
-            )
+            end = f"{MOST_EVENTS} messages are written down: no more, until a new start"
+            told = events.Notice(end)
         kind = "alert" if isinstance(told, events.Alert) else "message"
         node, line = self._nodes[0], {"kind": kind, "text": one_line(told.text, 500)}
         if isinstance(told, events.PeerNews):

@@ -18,7 +18,7 @@ from potluck.config import RunConfig, as_tree
 from potluck.exchange import Agreement, Exchange
 from potluck.files import JOINED, sealed, write_atomically
 from potluck.launch.journal import Journal
-from potluck.launch.rounds import LocalRounds, RunResult, Stopped, is_over
+from potluck.launch.rounds import LocalRounds, RunResult, StoppableProgress, Stopped, is_over
 from potluck.launch.signals import interrupts
 from potluck.node.learning.group import ProcessGroup, process_group
 from potluck.node.learning.workers import run_worker
@@ -37,7 +37,7 @@ from potluck.node.storage.resume import (
     whole_round,
 )
 from potluck.objective.methods import reads_author_logp
-from potluck.reports.events import Display, Fanout, Notice, PhaseProgress
+from potluck.reports.events import Display, Fanout, Notice
 from potluck.show.trackers.base import About
 from potluck.show.trackers.tracked import Tracked
 from potluck.tasks import Task
@@ -158,17 +158,7 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
         notify = partial(_tell, display)
         for note in prepared.notes:
             notify(note)
-        shown: dict[str, PhaseProgress] = {}
-
-        def progress(node: str, phase: str, done: int, total: int) -> None:
-            event = PhaseProgress(node, phase, done, total)
-            if shown.get(node) != event:  # while it writes, a node tells of each token
-                display.show(event)
-            shown[node] = event
-            # Learning changes the model, so it is not broken off half-way.
-            if phase != "learn" and interrupted():
-                raise Stopped
-
+        progress = StoppableProgress(display, interrupted)
         try:
             agreements = agreements_of(config, task, {n: policies.get(n) for n in local.names})
             with local.meet(agreements, display, progress) as exchanges:
@@ -176,9 +166,7 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
                 nodes = make_nodes(config, *made, sends_text=sends_text, notify=notify)
                 authors = make_authors(config, folder, task, exchanges, progress, notify)
                 with journal.of([*nodes, *authors]):
-                    rounds = LocalRounds(
-                        config, folder, nodes, authors, display, progress, interrupted
-                    )
+                    rounds = LocalRounds(config, folder, nodes, authors, display, progress)
                     return rounds.run(first, is_over=over)
         except Stopped:  # before the first round
             return RunResult(folder, first, True, {})

@@ -14,12 +14,12 @@ from potluck.files import write_atomically
 from potluck.node.author import Author
 from potluck.node.loop import Node, step
 from potluck.node.pace.together import RoundBound
-from potluck.node.participant import NodeProgress, Participant
+from potluck.node.participant import Participant
 from potluck.node.storage import checkpoint
 from potluck.node.storage.card import card_of
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import Doubts, EvaluationReport, RoundReport, as_line
-from potluck.reports.events import Alert, Display, Evaluated, Notice, RoundDone
+from potluck.reports.events import Alert, Display, Evaluated, Notice, PhaseProgress, RoundDone
 from potluck.reports.runs import EVALUATION, read_lines
 from potluck.show.notebook import Look
 from potluck.tasks import Split
@@ -37,6 +37,26 @@ ALONE = (
 
 class Stopped(Exception):
     """Ctrl-C at a moment when nothing is half done."""
+
+
+class StoppableProgress:
+    """NodeProgress that shows what the nodes do, and raises Stopped where Ctrl-C may end it."""
+
+    def __init__(self, display: Display, interrupted: Callable[[], bool]) -> None:
+        self.interrupted = interrupted
+        self.is_begun = False
+        """True: a node has learned from a round that others of this process are still to do. A
+        checkpoint would be of two rounds."""
+        self._display, self._shown = display, dict[str, PhaseProgress]()
+
+    def __call__(self, node: str, phase: str, done: int, total: int) -> None:
+        event = PhaseProgress(node, phase, done, total)
+        if self._shown.get(node) != event:  # while it writes, a node tells of each token
+            self._display.show(event)
+        self._shown[node] = event
+        # Learning changes the model, so it is not broken off half-way.
+        if phase != "learn" and not self.is_begun and self.interrupted():
+            raise Stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +84,7 @@ class LocalRounds:
     authors: list[Author]
     """Participants that only write."""
     display: Display
-    progress: NodeProgress
-    interrupted: Callable[[], bool]
+    progress: StoppableProgress
 
     def run(self, first: int, *, is_over: bool) -> RunResult:
         """Run the rounds from ``first`` to the last one, or to where ``stop_when`` ends them;
@@ -90,7 +109,7 @@ class LocalRounds:
                         done = round
                         break
                 whole = False  # until all have learned
-                reports = [report for nodes in turns for report in step(nodes, round)]
+                reports = self._round(turns, round)
                 whole, done = True, round + 1
                 for node, report in zip(everybody, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
@@ -103,7 +122,7 @@ class LocalRounds:
                     self.save(done)
                     saved = done
                 is_lost = config.swarm.alone == "stop" and course.alone >= ALONE_ROUNDS
-                if self.interrupted() or is_lost:
+                if self.progress.interrupted() or is_lost:
                     raise Stopped
                 if config.swarm.alone == "throttle":
                     self._wait(rest_s)
@@ -129,6 +148,14 @@ class LocalRounds:
         accuracy = {name: evaluation.accuracy for name, evaluation in last.items()}
         skipped = done - len(everybody[0].record.rows("metrics"))
         return RunResult(self.folder, done, stopped, accuracy, skipped)
+
+    def _round(self, turns: Iterable[Sequence[Participant]], round: int) -> list[RoundReport]:
+        reports = list[RoundReport]()
+        for nodes in turns:
+            reports += step(nodes, round)
+            self.progress.is_begun = True
+        self.progress.is_begun = False
+        return reports
 
     def _stay(self) -> None:
         """Stay while a node that learns may still fetch the last texts of these authors."""

@@ -1,12 +1,9 @@
-"""Sizes of a model and its parts, without its weights; those of the models that the paper trains
-are kept here, for the cost of a run where they cannot be fetched."""
+"""Sizes of a model and its parts, without its weights."""
 
-import re
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen2Config
+from transformers import AutoModelForCausalLM, PreTrainedConfig
 from transformers.pytorch_utils import Conv1D
 
 from potluck.model.loading import BUILDING
@@ -38,34 +35,6 @@ class Shape:
     """Name of the head among them."""
     model_type: str
     """Architecture, as transformers names it."""
-
-
-PUBLISHED = re.compile(r"Qwen/Qwen2\.5-(?:Coder-)?(0\.5B|1\.5B|3B|7B)(?:-Instruct)?")
-SIZES: dict[str, dict[str, Any]] = {
-    size: {
-        "hidden_size": hidden,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": key_heads,
-        "intermediate_size": intermediate,
-        "vocab_size": vocabulary,
-        "tie_word_embeddings": tied,
-        "max_position_embeddings": 32768,
-    }
-    for size, hidden, layers, heads, key_heads, intermediate, vocabulary, tied in (
-        ("0.5B", 896, 24, 14, 2, 4864, 151936, True),
-        ("1.5B", 1536, 28, 12, 2, 8960, 151936, True),
-        ("3B", 2048, 36, 16, 2, 11008, 151936, True),
-        ("7B", 3584, 28, 28, 4, 18944, 152064, False),
-    )
-}
-"""Sources: arXiv:2412.15115, table 1; Qwen2.5-Coder has the same shapes (arXiv:2409.12186)."""
-
-
-def published_shape(model: str) -> Shape | None:
-    """Look up the published shape of a Qwen2.5 model of the Hub; None for any other name."""
-    named = PUBLISHED.fullmatch(model)
-    return shape_of(Qwen2Config(**SIZES[named[1]])) if named else None
 
 
 def shape_of(config: PreTrainedConfig) -> Shape:

@@ -190,6 +190,7 @@ def step(nodes: Sequence[Participant], round: int) -> list[RoundReport]:
     """Do one round of nodes that share a process: all write and send, then all learn. Nodes at
     their own pace do it one by one. One thread: a run repeats to the last bit, a debugger can
     follow."""
+    # After a crash: this round is stored, so nothing is written again, only learned.
     if stored := _stored(nodes, round):
         if not _stored(nodes, round + 1):
             for node, its in zip(nodes, stored, strict=True):

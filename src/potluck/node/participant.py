@@ -81,8 +81,8 @@ class Participant(ABC):
     def send(self, opened: OpenRound) -> OpenRound:
         spent = self.generate_and_send(opened.round, opened.shares)
         spent = replace(spent, exchange_s=spent.exchange_s + opened.spent.exchange_s)
-        # Nothing comes before a first round. At their own pace all nodes begin with the same
-        # problems, so what came while this one wrote is compared with its own completions.
+        # If nothing was here before writing, as before a first round, look once more: at their own
+        # pace all nodes begin with the same problems, so what came is compared with its own.
         looked = opened.looked
         if not looked.batches:
             looked = self.pace.look(self.exchange, opened.round)

@@ -6,7 +6,7 @@ before the filter. They cost next to nothing (``benchmarks/overhead.py``).
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import stdev
 from typing import Any
@@ -24,9 +24,6 @@ from potluck.objective.habit import Habit
 from potluck.objective.losses import k3
 from potluck.reports import BLOCKING_WEIGHT, AuthorReport, RewardReport, RoundReport, mean
 from potluck.types import Completion, Episode, Group
-
-WRONG, MIXED, RIGHT = 0, 1, 2
-"""Results of the learner's own completions of a problem: none a success, some, all."""
 
 
 def report_of(
@@ -84,7 +81,7 @@ def _of_update(
     update: UpdateReport, groups: Sequence[Group], name: str, habits: Mapping[str, Habit]
 ) -> dict[str, Any]:
     scored, batch = update.scored, update.scored.batch
-    sources = author_reports(scored, [r for group in groups for r in group.rewards], name)
+    sources = author_reports(scored, [r for group in groups for r in group.rewards])
     for author, of_gradient in update.shares.items():
         sources[author] = replace(sources[author], gradient_share=of_gradient)
     for author, habit in habits.items():
@@ -164,24 +161,24 @@ def _same(of: object, *fields: str) -> dict[str, Any]:
 
 
 def author_reports(
-    scored: Scored, rewards: Sequence[float], me: str, *, authors: Sequence[str] | None = None
+    scored: Scored, rewards: Sequence[float], *, authors: Sequence[str] | None = None
 ) -> dict[str, AuthorReport]:
     """Sum the metrics up by author, or by other ``authors`` of the rows, sorted by name.
-    ``rewards`` are of all rows of the batch, in its order; ``me`` is the learner."""
+    ``rewards`` are of all rows of the batch, in its order."""
     batch, kept_B, advantage_B = scored.batch, scored.kept_advantage_B, scored.batch.advantage_B
     authors = authors or [c.author for c in batch.completions]
     reward_B, length_B = torch.tensor(rewards), batch.mask_BT.sum(dim=1)
     intact_B = torch.ones(len(authors), dtype=torch.bool)
     intact_B[list(scored.dropped)] = False
     columns = dict(zip(METRICS, scored.metrics_BK.unbind(dim=1), strict=True))
-    filtered_B, least_B = (kept_B == 0).double(), columns["weight_min"]
-    blocked_B, own_group_B = (least_B < BLOCKING_WEIGHT).double(), _own_groups(scored, me)
+    filtered_B = (kept_B == 0).double()
+    blocked_B = (columns["weight_min"] < BLOCKING_WEIGHT).double()
     reports = {}
     for author in sorted(set(authors)):
         of_B = torch.tensor([name == author for name in authors])
         with_B = of_B & (advantage_B != 0)
         measured_B = with_B & scored.read_B
-        positive_B, negative_B = measured_B & (advantage_B > 0), measured_B & (advantage_B < 0)
+        positive_B = measured_B & (advantage_B > 0)
         silenced_B = of_B & intact_B & batch.silenced_B & (advantage_B > 0)
         met_B = positive_B | silenced_B
         total = {name: float(column_B[measured_B].sum()) for name, column_B in columns.items()}
@@ -192,57 +189,28 @@ def author_reports(
             with_advantage=int(with_B.sum()),
             rows_trained=int((of_B & (kept_B != 0)).sum()),
             log_ratio_mean=_ratio(total["ratio_sum"], total["tokens"]),
-            log_ratio_max=_extreme(torch.amax, columns["ratio_max"], measured_B),
             k1=_mean(columns["k1"], measured_B),
             k3=_mean(columns["k3"], measured_B),
             capped_share=_ratio(total["capped"], total["tokens"]),
-            filtered_share_positive=_mean(filtered_B, of_B & intact_B & (advantage_B > 0)),
             filtered_share_negative=_mean(filtered_B, of_B & intact_B & (advantage_B < 0)),
             # `**` raises where it overflows; `*` gives inf, which _finite knows.
             effective_sample_size=_ratio(
                 total["weight"] * total["weight"], total["tokens"] * total["weight_square"]
             ),
             k1_positive=_mean(columns["k1"], positive_B),
-            k1_negative=_mean(columns["k1"], negative_B),
-            k3_positive=_mean(columns["k3"], positive_B),
-            k3_negative=_mean(columns["k3"], negative_B),
             likelihood_positive=_mean(columns["likelihood"], positive_B),
-            likelihood_negative=_mean(columns["likelihood"], negative_B),
             bits_per_byte=_ratio(
                 total["surprise"] / math.log(2), float(batch.bytes_B[measured_B].sum())
             ),
             success_weight=_ratio(float(kept_B[met_B].sum()), float(advantage_B[met_B].sum())),
             silenced_share=_mean(silenced_B.double(), met_B),
-            token_weight_min=_extreme(torch.amin, least_B, positive_B),
             blocked_share=_mean(blocked_B, positive_B),
-            blocked_share_own_wrong=_mean(blocked_B, positive_B & (own_group_B == WRONG)),
-            blocked_share_own_mixed=_mean(blocked_B, positive_B & (own_group_B == MIXED)),
-            blocked_share_own_right=_mean(blocked_B, positive_B & (own_group_B == RIGHT)),
         )
     return reports
 
 
-def _own_groups(scored: Scored, me: str) -> Tensor:
-    """Return for each row how the learner's own completions of its problem did: a code; NaN where
-    there is none, or all of the group have one reward."""
-    completions, own = scored.batch.completions, dict[str, list[float]]()
-    for c, advantage in zip(completions, scored.batch.advantage_B.tolist(), strict=True):
-        if c.author == me:
-            own.setdefault(c.problem_id, []).append(advantage)
-    codes = {
-        id: WRONG if max(of) < 0 else RIGHT if min(of) > 0 else MIXED
-        for id, of in own.items()
-        if any(of)
-    }
-    return torch.tensor([codes.get(c.problem_id, math.nan) for c in completions])
-
-
 def _mean(column_B: Tensor, of_B: Tensor) -> float | None:
     return _finite(column_B[of_B].mean().item()) if of_B.any() else None
-
-
-def _extreme(find: Callable[..., Tensor], column_B: Tensor, of_B: Tensor) -> float | None:
-    return _finite(find(column_B[of_B], 0).item()) if of_B.any() else None
 
 
 def _ratio(above: float, below: float) -> float | None:

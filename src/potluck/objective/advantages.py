@@ -14,7 +14,8 @@ def group_advantages(reward_G: Tensor, *, scale: Literal["std", "none"] = "std")
         A_i = (r_i - mean r) / std r      scale = "std"
         A_i =  r_i - mean r               scale = "none"
 
-    The std is the population's. A reward that a filter will silence counts in mean and std.
+    The std is the population's. A reward counts in mean and std even if a filter takes
+    its row out.
 
     A group whose rewards are all equal says nothing about what to do next, so its advantages are
     exactly zero (the paper leaves 0/0 open). Equal means max == min: the mean of twelve times 0.3

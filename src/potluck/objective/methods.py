@@ -111,7 +111,7 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
     it."""
 
     @property
-    def has_own_weight(self) -> bool:
+    def has_custom_weight(self) -> bool:
         """True if ``weight`` names code."""
         return ":" in self.weight
 
@@ -128,7 +128,7 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
     @property
     def settings(self) -> list[str]:
         """Say what is chosen beside the method's name, of what the method reads."""
-        weighs = self.weighs_successes and not self.has_own_weight
+        weighs = self.weighs_successes and not self.has_custom_weight
         said = {
             f"C = {self.weight_cap:g}": self.importance == "truncated",
             f"g = {self.divergence_limit:g}": self.filter,
@@ -151,7 +151,7 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
 
 def reads_author_logp(objective: ObjectiveConfig | Method) -> bool:
     """Return True if learning needs the authors' log-probabilities, as a loss of one's own may."""
-    own = isinstance(objective, ObjectiveConfig) and (objective.loss or objective.has_own_weight)
+    own = isinstance(objective, ObjectiveConfig) and (objective.loss or objective.has_custom_weight)
     return objective.importance != "none" or objective.filter or bool(own)
 
 

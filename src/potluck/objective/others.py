@@ -3,7 +3,8 @@
 Two choices about completions of other authors, both made on advantages, so that they go with any
 loss. ``select_others`` needs no forward pass: what it sets to 0 is not read at all. The weights
 (``weights.py``) need the learner's own log-probabilities, and nothing that an author claims. LWS,
-likelihood-weighted successes, is both with the loss of NoIS:
+likelihood-weighted successes, is both with the loss of NoIS; with ``weight = "likelihood"`` (the
+default is typicality):
 
     A_i <- P_i^c A_i  if A_i > 0, else 0        for completions of others
     L = - 1/B sum_i 1/|a_i| sum_t  min(R_it A_i, clip(R_it, 1-e, 1+e) A_i)
@@ -18,10 +19,10 @@ from potluck.objective.methods import Others
 from potluck.objective.shapes import require_shapes
 
 
-def select_others(advantage_B: Tensor, own_B: Tensor, others: Others) -> Tensor:
+def select_others(advantage_B: Tensor, exempt_B: Tensor, others: Others) -> Tensor:
     """Set the advantage of others' completions that are not learned from to zero.
 
-        A_i if i is one's own, or if
+        A_i if i is exempt (one's own), or if
             others = "all"                              always
             others = "successes", "likely-successes"    A_i > 0
             others = "none"                             never
@@ -31,14 +32,14 @@ def select_others(advantage_B: Tensor, own_B: Tensor, others: Others) -> Tensor:
     down also pushes down the part of it that was right. Such a row still counts in its group's
     mean and standard deviation, and in B.
 
-    >>> advantage_B, own_B = torch.tensor([1.0, -1.0, 1.0, -1.0]), torch.tensor([1, 1, 0, 0])
-    >>> select_others(advantage_B, own_B == 1, "successes")
+    >>> advantage_B, exempt_B = torch.tensor([1.0, -1.0, 1.0, -1.0]), torch.tensor([1, 1, 0, 0])
+    >>> select_others(advantage_B, exempt_B == 1, "successes")
     tensor([ 1., -1.,  1.,  0.])
     """
-    require_shapes(advantage_B=advantage_B, own_B=own_B)
+    require_shapes(advantage_B=advantage_B, exempt_B=exempt_B)
     if others == "all":
         return advantage_B
-    kept_B = own_B if others == "none" else own_B | (advantage_B > 0)
+    kept_B = exempt_B if others == "none" else exempt_B | (advantage_B > 0)
     return torch.where(kept_B, advantage_B, 0.0)
 
 

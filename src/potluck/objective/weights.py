@@ -27,8 +27,8 @@ class ScoredRows:
     """Rows that a weight is asked for: of one micro-batch, or of the whole round."""
 
     advantage_B: Tensor
-    """Advantages after the filter; 0 in rows that do not teach. Those of untrusted authors are
-    weighed by P^c already."""
+    """Advantages after the filter; 0 in rows that do not teach. With ``@batch_weight`` those of
+    untrusted authors are weighed by P^c already."""
     read_B: Tensor
     """True where ln pi_start was read: only rows that may teach are."""
     own_B: Tensor

@@ -108,7 +108,7 @@ def _everyone(scored: Scored) -> AuthorReport:
     """Report all completions as if they were one author's."""
     rows = len(scored.batch.completions)
     # Rewards are left out: their mean stands in the report of the round.
-    return author_reports(scored, [0.0] * rows, "", authors=["everyone"] * rows)["everyone"]
+    return author_reports(scored, [0.0] * rows, authors=["everyone"] * rows)["everyone"]
 
 
 def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: int) -> list[Group]:
@@ -143,7 +143,7 @@ def on_policy_gradient(learner: Learner, groups: Sequence[Group]) -> Direction |
     if not batch.advantage_B.any():
         return None
     torch.manual_seed(0)  # dropout, where there is any; a node seeds anew before it learns
-    plainly = replace(learner, objective=plain, own_weight=None)
+    plainly = replace(learner, objective=plain, custom_weight=None)
     return direction_of(plainly.score_and_gradient(batch)[1])
 
 

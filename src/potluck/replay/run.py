@@ -155,7 +155,7 @@ def node_of(
     config = replace(config, node=own, objective=_objective(config, method))
     name = recorded.node
     learner = make_learner(config, name, scratch / name, 0)
-    learner = dataclasses.replace(learner, own_weight=_weight(config, method, trust_code))
+    learner = dataclasses.replace(learner, custom_weight=_weight(config, method, trust_code))
     exchanges: dict[str, Any] = {name: recorded}
     made = config, scratch, task, {name: learner}, exchanges, lambda *_: None
     return make_nodes(*made, sends_text=False)[0]
@@ -168,7 +168,7 @@ def _objective(config: RunConfig, method: str) -> ObjectiveConfig:
     fields = METHODS[method if method in METHODS else "lws"].fields
     # A method is compared as it stands, so with everybody trusted unless the recipe says nobody.
     trust: Trust = "nobody" if its.trust == "nobody" else "everybody"
-    weight = ObjectiveConfig().weight if its.has_own_weight else its.weight
+    weight = ObjectiveConfig().weight if its.has_custom_weight else its.weight
     return replace(its, **fields, trust=trust, loss="", weight=weight)
 
 

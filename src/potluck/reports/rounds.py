@@ -58,8 +58,6 @@ class AuthorReport:
         Stat("Mean log-ratio", "nats", signed=True, row="ln ratio", format="z.3f"),
         "Mean of ln p(learner) - ln p(author) per token. Far above 0: claims to doubt.",
     ] = None
-    log_ratio_max: Number = None
-    """Largest of any token, nats."""
     k1: Annotated[
         Number,
         Stat("Distance k1", "nats", signed=True),
@@ -75,8 +73,6 @@ class AuthorReport:
         Stat("Weights at the cap", "share"),
         "Share of tokens with w > C, measured under every method. Only TIS caps them.",
     ] = None
-    filtered_share_positive: Number = None
-    """Share not learned from among completions of positive advantage; 0 in the paper's methods."""
     filtered_share_negative: Annotated[
         Number,
         Stat("Filtered, of the wrong ones", "share", row="filtered", format="z.0%"),
@@ -89,19 +85,11 @@ class AuthorReport:
     ] = None
     k1_positive: Number = None
     """k1 over its completions of positive advantage (successes) alone."""
-    k1_negative: Number = None
-    """k1 over its completions of negative advantage alone."""
-    k3_positive: Number = None
-    """k3 over its successes alone."""
-    k3_negative: Number = None
-    """k3 over its completions of negative advantage alone."""
     likelihood_positive: Annotated[
         Number,
         Stat("Likelihood of right answers", "share", row="P", format="z.3f"),
         "Mean over its right answers of P, the geometric mean of p(learner) over their tokens.",
     ] = None
-    likelihood_negative: Number = None
-    """The same over completions of negative advantage, where the method reads them."""
     bits_per_byte: Annotated[Number, Stat(row="bits/byte", format="z.2f")] = None
     """Surprise of its texts here, -log2 p over the bytes of UTF-8. Tokenizers that cut text into
     more or fewer tokens do not change what it means, so it can be compared between nodes."""
@@ -122,20 +110,12 @@ class AuthorReport:
     problems. None: its answers do not differ in it, and nothing is silenced."""
     habit_gain_error: Number = None
     """Standard error of ``habit_gain``."""
-    token_weight_min: Number = None
-    """Smallest w of any token of a success; of an author without log-probabilities, smallest p."""
     blocked_share: Annotated[
         Number,
         Stat("Blocked successes", "share"),
         "Share of its right answers that have a token with w (or p) below 0.2: hardly any arrives. "
         "It means nothing in language, where nearly every right answer has one (0.96 to 1.00).",
     ] = None
-    blocked_share_own_wrong: Number = None
-    """The same, of problems that no completion of this node solved (joint groups only)."""
-    blocked_share_own_mixed: Number = None
-    """The same, of problems that some of its completions solved."""
-    blocked_share_own_right: Number = None
-    """The same, of problems that all of its completions solved."""
     worth: Annotated[
         Number,
         Stat("Worth", signed=True, row="worth", format="z.2f"),
@@ -174,14 +154,6 @@ class AuthorReport:
         "Share of its episodes that did not go here as it said. Far above 0: a liar, or an "
         "environment that does not repeat.",
     ] = None
-    habit: str | None = None
-    """Phrase that has grown most in this node's answers; this and what follows of 0.2.0 alone."""
-    habit_share: Number = None
-    """Share of its right answers that have the phrase, 0..1."""
-    habit_own_first: Number = None
-    """Share of this node's answers that had the phrase in its first rounds."""
-    habit_own: Number = None
-    """The same share now."""
 
 
 @dataclass(frozen=True, slots=True)

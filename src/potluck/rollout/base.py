@@ -23,13 +23,11 @@ Sampler = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class RolloutError(PotluckError):
-    """A prompt leaves no room, or a server fails; the message says which and why."""
+    """A prompt leaves no room, or a server fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutRequest:
-    """``count`` completions of one problem."""
-
     problem: Problem
     count: int
 
@@ -49,17 +47,15 @@ class OpenWriting(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PromptedRequest:
-    """A request, or a part of it, and what its prompt leaves room for."""
+    """``count`` completions from the index ``first`` on, of ``longest`` tokens at most; ``room``
+    tokens fit behind the prompt."""
 
     problem: Problem
     prompt_P: np.ndarray
     count: int
     room: int
-    """Tokens that fit behind the prompt."""
     longest: int
-    """Tokens that a completion may have."""
     first: int = 0
-    """Index of its first completion."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +67,7 @@ class Engine:
 
     @property
     def server_mismatch(self) -> float | None:
-        """Mean difference of a server's log-probabilities from the model's own in the last writing,
-        nats a token; None: no server writes."""
+        """Mean difference of a server's log-probabilities from ours, nats a token; None: none."""
         return None
 
     @property
@@ -180,9 +175,8 @@ def _scored(logp_NV: Tensor, token_N1: Tensor) -> tuple[Tensor, Tensor]:
 def _pick(p_NV: Tensor, generator: torch.Generator) -> Tensor:
     """Draw token_N1: one index of each row, with a probability in proportion to ``p_NV``.
 
-    One random number a row, held against the running sum. ``torch.multinomial`` draws one
-    for each token of the vocabulary, which on a CPU is a fifth of the time of writing.
-    In float64, as the tail of a large vocabulary would drown in float32's rounding.
+    One random number a row: ``torch.multinomial`` draws one a token of the vocabulary, on a CPU a
+    fifth of the time of writing. In float64, as float32 would round a large vocabulary's tail off.
     """
     sum_NV = p_NV.cumsum(dim=1, dtype=torch.float64)
     place_N1 = sum_NV[:, -1:] * torch.rand(

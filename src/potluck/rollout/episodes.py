@@ -33,10 +33,8 @@ class _Unfinished:
 
     problem: Problem
     index: int
-    tokens: int
-    """Tokens that it may still sample, in all its turns."""
-    room: int
-    """Tokens that still fit behind it, sampled or read."""
+    tokens: int  # that it may still sample, in all its turns
+    room: int  # tokens that still fit behind it, sampled or read
     turns: list[Turn] = field(default_factory=list)
     token_ids: list[np.ndarray] = field(default_factory=list)
     logps: list[np.ndarray] = field(default_factory=list)
@@ -105,8 +103,8 @@ class Episodes:
     def heard_in_time(self) -> dict[int, np.ndarray | None]:
         """Wait for the answers to the newest turns up to PATIENCE_S, and return all that came.
 
-        So a writing repeats to the bit where the environment is faster than that. A turn that takes
-        longer holds up the other rows once, and is then looked for and not waited for.
+        So a writing repeats to the bit where the environment is faster. A slower turn holds up the
+        other rows once, and is then looked for and not waited for.
         """
         news: dict[int, np.ndarray | None] = {}
         while self._asked_s:
@@ -117,8 +115,8 @@ class Episodes:
         return dict(sorted(news.items()))
 
     def take(self, episodes: Iterable[int], notify: Callable[[str], None]) -> list[Completion]:
-        """Return those of some episodes, all of them over, in which the environment did not fail.
-        The others are told of, and are no completions: nobody could play them again."""
+        """Return those of some episodes, all over, in which the environment did not fail. The
+        others are told of: nobody could play them again."""
         taken, failed = [], []
         for episode in episodes:
             try:

@@ -1,9 +1,8 @@
 """Writing with the model's own forward pass: any ``transformers`` causal LM, CPU or GPU.
 
-Faster than ``generate`` on groups (``benchmarks/``): a prompt is read once and its cache
-repeated for the group; completions that have ended leave the batch; and the model may write
-in bfloat16 while float32 weights are trained. An episode keeps its cache from turn to turn, so
-that a turn costs its own tokens and what the environment said before it.
+Faster than ``generate`` on groups: a prompt is read once for its group, completions that have ended
+leave the batch, and the model may write in bfloat16 while float32 weights are trained. An episode
+keeps its cache, so that a turn costs its own tokens and what the environment said before it.
 """
 
 import inspect
@@ -159,12 +158,8 @@ class HFEngine(Engine):
 
 
 class Playing:
-    """A batch of episodes: a row of the reader for each that is left, in an order that stays.
-
-    Each step draws a token of every turn that is being written, in the order of the rows. Rows that
-    wait for their environment keep their place; once a share of the batch has been answered, these
-    read what was said to them.
-    """
+    """A batch of episodes: a row of the reader for each that is left, in an order that stays. Rows
+    that wait for their environment keep their place, until a share of them has been answered."""
 
     def __init__(self, reader: TurnReader, episodes: Episodes, policy: LanguageModel) -> None:
         self._reader, self._episodes, self._policy = reader, episodes, policy
@@ -229,9 +224,8 @@ def _prompts(tasks: Sequence[PromptedRequest]) -> tuple[list[np.ndarray], list[i
 
 
 def _rounded(network: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
-    """Copy the network with rounded weights, if any are to be rounded; the others are shared. Its
-    buffers stay: rotary frequencies in bfloat16 would drift with the position, by .17 nats a token
-    at 1,000 tokens where the weights cost .035."""
+    """Copy the network with rounded weights, if any are to be. Its buffers stay: rotary frequencies
+    in bfloat16 drift, by .17 nats a token at 1,000 tokens where the weights cost .035."""
     if all(p.dtype == dtype for p in network.parameters()):
         return network
     rounded: dict[int, object] = {

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from potluck.rollout.texts.base import TextEngine
 
 BYTES = {"float32": 4, "bfloat16": 2}
-DRAWING = 24
-"""Bytes for each logit of a row that is drawn from: float32 logits, their logarithms and
-shares, and the shares' running sum in float64."""
 TOLERANCE = {"float32": 0.01, "bfloat16": 0.1}
 """Nats a token. Another machine or the compact codec cost up to 0.001, bfloat16 about 0.003."""
 URL = re.compile(r"https?://[^\s/@?#:][^\s/@?#]*(/[^\s?#]*)?")
@@ -30,17 +27,14 @@ URL = re.compile(r"https?://[^\s/@?#:][^\s/@?#]*(/[^\s?#]*)?")
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """Size of one writing, to estimate its memory by."""
+    """Size of one writing: ``rows`` completions at once of so many ``problems``; ``prompt`` and
+    ``longest`` are the tokens of the longest prompt, alone and with its completion."""
 
     shape: "Shape"
     rows: int
-    """Completions that are written at once."""
     problems: int
-    """Prompts that are read at once."""
     prompt: int
-    """Tokens of the longest prompt."""
     longest: int
-    """Tokens of the longest prompt and completion together."""
     dtype: str
     held_in: str
     """Format of the weights while they are trained."""
@@ -115,8 +109,9 @@ class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag=
 
         Reading keeps the prompts' keys and values, and one layer's activations at a time. Drawing
         keeps those of whole rows; the layer at work has its own twice, as they grow by one token,
-        and eager attention spreads them out over its heads. The weights are copied where they
-        are not held in the format that writes.
+        and eager attention spreads them out over its heads. A logit takes 24 bytes besides: in
+        float32, with its logarithm and share, and their running sum in float64. The weights are
+        copied where they are not held in the format that writes.
         """
         shape, each = writing.shape, BYTES[writing.dtype]
         copied = shape.parameters if writing.dtype != writing.held_in else 0
@@ -126,7 +121,7 @@ class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag=
         reading = writing.problems * writing.prompt * (cache * shape.layers + layer)
         tokens = writing.rows * writing.longest
         drawing = tokens * cache * shape.layers
-        drawing += max(tokens * spread, writing.rows * shape.vocabulary * (each + DRAWING))
+        drawing += max(tokens * spread, writing.rows * shape.vocabulary * (each + 24))
         return copied * each + max(reading, drawing)
 
     def log_probability_tolerance(self, dtype: str) -> float:
@@ -191,12 +186,12 @@ class VllmOptions(ServedOptions, frozen=True, kw_only=True, tag_field="name", ta
     token; beyond it the run stops. bfloat16 costs about 0.003."""
 
     def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
-        from potluck.rollout.vllm.engine import ServerEngine
+        from potluck.rollout.vllm.engine import ServerEngine, ServerWriting
         from potluck.rollout.vllm.playing import ServerPlaying
         from potluck.rollout.vllm.weights import WeightSync
 
         sync = WeightSync(policy, self, settings)
-        kind = ServerPlaying if settings.environment else None
+        kind = ServerPlaying if settings.environment else ServerWriting
         return ServerEngine(policy, settings, self, sync, kind)
 
     def log_probability_tolerance(self, dtype: str) -> float:
@@ -224,12 +219,11 @@ class VllmOptions(ServedOptions, frozen=True, kw_only=True, tag_field="name", ta
         from potluck.rollout.server import run_loop
         from potluck.rollout.vllm.engine import require_server
 
-        looking = require_server(self.address, self.model, adapter=adapter, longest=longest)
-        run_loop(looking)
+        run_loop(require_server(self.address, self.model, adapter=adapter, longest=longest))
 
 
 class TextOptions(EngineOptions, frozen=True, kw_only=True):
-    """An engine without weights of ours: its node is an author only (``rollout/texts``)."""
+    """An engine of an author only (``rollout/texts``)."""
 
     has_weights: ClassVar[bool] = False
     uses: ClassVar[frozenset[str] | None] = frozenset({"engine", "weight", "stranger"})

@@ -1,8 +1,5 @@
-"""Common parts of engines behind a server: its address, requests to it, and ways out.
-
-Requests share an event loop in a thread of its own: a notebook runs one in the main thread, and
-only a loop can break off what is under way.
-"""
+"""Common parts of engines behind a server. Requests share an event loop in a thread of its own: a
+notebook runs one in the main thread, and only a loop can break off what is under way."""
 
 import asyncio
 import json
@@ -35,10 +32,8 @@ WAYS_OUT = {
     404: "is the name of the model right, and url complete, such as https://HOST/v1?",
 }
 """Ways out by the status of an answer."""
-ROUNDING = 1e-3
-"""Nats: a log-probability may lie so far above 0 by rounding."""
-NEVER = -9999.0
-"""Number that vLLM writes for ln 0, as JSON has no infinity."""
+ROUNDING = 1e-3  # nats: a log-probability may lie so far above 0
+NEVER = -9999.0  # as vLLM writes ln 0: JSON has no infinity
 T = TypeVar("T")
 
 
@@ -64,8 +59,8 @@ class Address:
     api_key_variable: str = ""
 
     def key(self) -> str:
-        """Read the key, "" if the server asks for none; raise RolloutError if it is not set, or
-        no header can hold it: a library would say so with the key in its text."""
+        """Read the key, "" if the server asks for none; raise RolloutError if it is not set, or no
+        header can hold it: a library would put it into its error."""
         key = os.environ.get(self.api_key_variable, "").strip()
         if not (key.isascii() and key.isprintable()):
             raise RolloutError(
@@ -126,9 +121,8 @@ class Client:
     async def send(
         self, method: str, path: str, body: object = None, *, limit_bytes: int = 2**20
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Return status, headers and body of the answer. Raise httpx2.TransportError if none comes;
-        CutOff if one of a good status is not whole, TooLong beyond ``limit_bytes``. Of any other
-        status is returned what came."""
+        """Return status, headers and body of the answer. Raise httpx2.TransportError if none comes,
+        and where the status is good, CutOff if it is not whole, TooLong beyond ``limit_bytes``."""
         content, raw = None if body is None else json.dumps(body).encode(), bytearray()
         async with self._http.stream(method, self._root + path, content=content) as response:
             try:

@@ -20,9 +20,8 @@ class EngineSettings:
     """Settings that hold for every engine; a node and its run give them."""
 
     max_new_tokens: int
-    """Longest completion, its stop token included."""
     max_total_tokens: int
-    """Longest prompt and completion together; the model's own context, where that is shorter."""
+    """Longest prompt and completion together, if the model's context is no shorter."""
     dtype: str = "float32"
     """Format that the model computes in while it writes, as torch names it."""
     rows: int = 512
@@ -35,9 +34,8 @@ class EngineSettings:
     sampling: Sampling = Sampling()  # noqa: RUF009 - it is frozen
     """How an author without weights is to draw; other engines are handed a sampler."""
     environment: "Environment | None" = None
-    """Environment of the task, in which completions are episodes; None: they are single answers."""
+    """Environment in which completions are episodes; None: they are single answers."""
     notify: Callable[[str], None] = ignore
-    """Function for news that a person may want to know: an environment that fails."""
 
     def longest(self, context: int | None) -> int:
         """Count the tokens of a prompt and all behind it, for a model with this ``context``."""

@@ -13,7 +13,7 @@ Only the result after the ``#`` is graded, so models that were brought up on dif
 import random
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -90,29 +90,8 @@ class Arithmetic:
         in place of ``is_right``."""
         self._example, name = example, example.partition("/")[0]
         self._form, self._right = re.compile(f"{name}/{form}"), right or is_right
-
-        def drawn(split: Split, draw: Draw, size: int, avoid: Sequence[str] = ()) -> list[str]:
-            generator, taken = random.Random(f"{name}/{size}/{len(avoid)}"), set(avoid)
-            chosen: dict[str, None] = {}
-            while len(chosen) < SPLIT_SIZES[split]:
-                if (id := f"{name}/{draw(generator, size)}") not in taken:
-                    chosen[id] = None
-            return list(chosen)
-
-        # The validation problems are drawn first and the training problems avoid them.
-        held_out = drawn("validation", draw, size)
-        trained = drawn("train", draw, size, held_out)
-        near = held_out + trained if size == other_size else ()
-        self._ids: dict[Split, list[str]] = {
-            "validation": held_out,
-            "train": trained[: train or None],
-            "out-of-distribution": drawn(
-                "out-of-distribution", draw_other or draw, other_size, near
-            ),
-        }
-        everything = (self.problem(id) for ids in self._ids.values() for id in ids)
-        result = "sum" if name == "digits" else "result"
-        self.digest = digest_of(f"{name} 1: one '#', then the {result}", everything)
+        draws, counts = ((draw, size), (draw_other or draw, other_size)), tuple(SPLIT_SIZES.items())
+        self._ids, self.digest = _drawn(name, *draws, counts, train or None)
 
     def ids(self, split: Split) -> Sequence[str]:
         return self._ids[split]
@@ -120,14 +99,52 @@ class Arithmetic:
     def problem(self, id: str) -> Problem:
         if not self._form.fullmatch(id):
             raise TaskError(f"{id!r} is no problem of this task; they look like {self._example!r}")
-        asked = id.partition("/")[2]
-        return Problem(id, f"{asked}=", str(sum(map(int, re.findall(r"[+-]?\d+", asked)))))
+        return _problem(id)
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
         correct = [self._right(p, text) for p, text in zip(problems, texts, strict=True)]
         return binary_rewards(correct, completions)
+
+
+@lru_cache(maxsize=8)  # several runs of one process have one task
+def _drawn(
+    name: str,
+    within: tuple[Draw, int],
+    beyond: tuple[Draw, int],
+    counts: tuple[tuple[Split, int], ...],
+    train: int | None,
+) -> tuple[dict[Split, list[str]], str]:
+    """Draw the ids of every split, ``beyond`` what is trained on those out of distribution; return
+    them, and the digest of their problems."""
+
+    def drawn(split: Split, how: tuple[Draw, int], avoid: Sequence[str] = ()) -> list[str]:
+        draw, size = how
+        generator, taken = random.Random(f"{name}/{size}/{len(avoid)}"), set(avoid)
+        chosen: dict[str, None] = {}
+        while len(chosen) < dict(counts)[split]:
+            if (id := f"{name}/{draw(generator, size)}") not in taken:
+                chosen[id] = None
+        return list(chosen)
+
+    # The validation problems are drawn first and the training problems avoid them.
+    held_out = drawn("validation", within)
+    trained = drawn("train", within, held_out)
+    near = held_out + trained if within[1] == beyond[1] else ()
+    ids: dict[Split, list[str]] = {
+        "validation": held_out,
+        "train": trained[:train],
+        "out-of-distribution": drawn("out-of-distribution", beyond, near),
+    }
+    result = "sum" if name == "digits" else "result"
+    everything = (_problem(id) for split in ids.values() for id in split)
+    return ids, digest_of(f"{name} 1: one '#', then the {result}", everything)
+
+
+def _problem(id: str) -> Problem:
+    asked = id.partition("/")[2]
+    return Problem(id, f"{asked}=", str(sum(map(int, re.findall(r"[+-]?\d+", asked)))))
 
 
 def is_right(problem: Problem, text: str) -> bool:

@@ -136,8 +136,8 @@ class HeldTask:
         splits: Mapping[Split, Sequence[Problem]],
         problems: Iterable[Problem] | None = None,
     ) -> None:
-        """Take the problems in the order of the digest, that of ``splits`` or of ``problems``, of
-        which some may be in no split; a split that is not named is empty."""
+        """Take the problems in the order of the digest: those of ``splits``, or ``problems``, of
+        which some may be in no split."""
         self._ids = {split: [p.id for p in splits.get(split, ())] for split in get_args(Split)}
         known = chain.from_iterable(splits.values()) if problems is None else problems
         self._problems = {problem.id: problem for problem in known}
@@ -211,7 +211,6 @@ class DerivedTask:
         return self._task.problem(id)
 
     def graded(self, answers: Attempts) -> Graded:
-        """Grade with the parts of each reward."""
         return graded(self._task, *answers)
 
     def rewards(
@@ -231,17 +230,16 @@ class Shortened(DerivedTask):
             there = task.ids(split)
             self._ids[split] = [id for id in there if fits(task.problem(id))]
             if there and not self._ids[split]:
-                raise TaskError(
-                    f"all {len(there)} {split} prompts are longer than {limit}; raise it"
-                )
+                found = f"all {len(there)} {split} prompts"
+                raise TaskError(f"{found} are longer than {limit}; raise it")
             long += sorted({*there} - {*self._ids[split]})
         super().__init__(task, f"shortened 1: {task.digest} without {long}")
-        if not long:
+        if long:
+            said = f"{len(long)} of {sum(map(len, self._ids.values())) + len(long)} problems"
+            note = f"{said} have prompts longer than {limit} and are left out"
+            self.notes = (*task.notes, note)
+        else:
             self.digest = task.digest
-            return
-        count = sum(map(len, self._ids.values())) + len(long)
-        note = f"{len(long)} of {count} problems have prompts longer than {limit} and are left out"
-        self.notes = (*task.notes, note)
 
     def ids(self, split: Split) -> Sequence[str]:
         return self._ids[split]

@@ -14,14 +14,15 @@ al. 2021, arXiv:2103.03874, the 500 of Lightman et al. 2023, arXiv:2305.20050.
 """
 
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar, Literal, get_args
 
 from msgspec import structs
 
-from potluck.tasks.base import Split, TaskOptions
+from potluck.tasks.base import Split, TaskError, TaskOptions
 from potluck.tasks.grading import prompt_for_tags
 from potluck.tasks.math.pool import MathGrading, require_algebra
-from potluck.tasks.sources import benchmark_rows
+from potluck.tasks.sources import file_rows, hub_rows
 from potluck.tasks.table import Answered, TableOptions, held_out, problem_of
 from potluck.types import Problem
 
@@ -51,10 +52,18 @@ class BenchmarkOptions(TaskOptions, frozen=True, kw_only=True):
         return "" if self.path else self.home[0]
 
     def problems(self, part: Part, ids: str, rules: TableOptions, files: str) -> list[Problem]:
-        """Read a file of the folder, or of the Hub where none is named; raise TaskError for bad
-        data."""
-        name, subset = self.home
-        rows = benchmark_rows(self.path, part, hub_name=name, subset=subset, files=files)
+        """Read a file of the folder, or of the Hub where none is named; errors say what ``files``
+        are expected. Raise TaskError for bad data."""
+        if self.path:
+            if not (folder := Path(self.path).expanduser()).is_dir():
+                raise TaskError(
+                    f"task.path is {self.path!r}, but there is no folder {folder.absolute()}; "
+                    f"expected one with {files}"
+                )
+            rows = file_rows(str(folder / f"{part}.jsonl"), f"{files} in task.path")
+        else:
+            way_out = f"or download {files} and set task.path to the folder"
+            rows = hub_rows(*self.home, part, empty="task.path is empty", way_out=way_out)
         return [problem_of(f"{ids}/{i}", row, where, rules) for i, (where, row) in enumerate(rows)]
 
 
@@ -70,9 +79,8 @@ class Gsm8kOptions(BenchmarkOptions, frozen=True, kw_only=True, tag_field="name"
     home: ClassVar[tuple[str, str]] = "openai/gsm8k", "main"
 
     def make(self) -> Answered:
-        """Build it. Validation is held out of ``train.jsonl``, so that the test set is not used up;
-        with ``validation = "test"``, as in the paper, it is the first 512 of ``test.jsonl``.
-        ``problem`` knows every problem of both files either way."""
+        """Build it. Validation is held out of ``train.jsonl``, so that the test set is not used up,
+        or is the first 512 of ``test.jsonl``; ``problem`` knows every problem of both."""
         if self.grading == "math-verify":
             require_algebra()
         rules = TableOptions(answer_after="####", system_prompt=self.system_prompt or GSM8K_PROMPT)

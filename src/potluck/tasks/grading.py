@@ -10,7 +10,7 @@ from fractions import Fraction
 LONGEST_TEXT = 1_000_000
 """Characters of a completion; a longer one is no answer. Far beyond any real run."""
 LONGEST_NUMBER = 40
-"""Characters of a number, so that none is ever expensive to read or to compare."""
+"""Characters of a number."""
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 TAGGED = re.compile(r"\s*<think>.*?</think>\s*<answer>(.*?)</answer>\s*", re.DOTALL)
 NUMBER = re.compile(

@@ -203,12 +203,15 @@ class HashReward(DerivedTask):
         super().__init__(task, f"{rules}; problems of {task.digest}")
 
     def graded(self, answers: Attempts) -> Graded:
-        rewards = [_bit(c) for _, c, *_ in zip(*answers, strict=True)]
+        rewards = []
+        for _, completion, *_ in zip(*answers, strict=True):
+            hashed = completion.problem_id.encode() + completion.token_T.astype("<i4").tobytes()
+            rewards.append(float(hashlib.sha256(hashed).digest()[0] & 1))
         return rewards, {"task": rewards}
 
 
 def _given(answers: Attempts, format: Format, columns: ColumnsOf) -> dict[str, Any]:
-    """Collect the keywords that TRL passes. A column that a row does not have is None there."""
+    """Collect the keywords that TRL passes; None for a column that a row does not have."""
     problems, completions, texts, episodes = answers
     rows = [columns(problem) for problem in problems]
     names = dict.fromkeys(name for row in rows for name in row if name not in NOT_COLUMNS)
@@ -227,7 +230,6 @@ def _given(answers: Attempts, format: Format, columns: ColumnsOf) -> dict[str, A
 
 
 def _messages(completion: Completion, text: str, episode: Episode | None) -> list[dict[str, Any]]:
-    """Write a completion as messages, those of an environment among them."""
     if episode is None:
         return [{"role": "assistant", "content": text}]
     turns = turns_in(completion.text or "") or ()
@@ -239,7 +241,6 @@ def _messages(completion: Completion, text: str, episode: Episode | None) -> lis
 
 
 def _called(reward: Reward, format: Format, answers: Attempts, columns: ColumnsOf) -> list[float]:
-    """Call for a number for each completion, 0 for None; else raise TaskError."""
     given, count = _given(answers, format, columns), len(answers.texts)
     function = reward.function
     assert function
@@ -286,11 +287,6 @@ def _loop() -> asyncio.AbstractEventLoop:
 def _require_columns(reward: Reward, given: Mapping[str, Any]) -> None:
     for p in _parameters_of(reward.function) if reward.function else ():
         needed = p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
-        if needed and p.name == "trainer_state":
-            raise TaskError(
-                f"reward {reward.name!r} asks for 'trainer_state', which TRL passes and Potluck "
-                f"does not: what a text earns must not depend on when it is asked"
-            )
         if needed and p.name not in given:
             there = ", ".join(name[:40] for name in [*given][:20])
             raise TaskError(
@@ -300,7 +296,6 @@ def _require_columns(reward: Reward, given: Mapping[str, Any]) -> None:
 
 
 def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """List what ``function`` takes, as far as Python can tell."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # of a function in C: nothing is known, so it gets everything
@@ -351,8 +346,3 @@ def _not_imported(what: str, error: Exception) -> TaskError:
 
 def _sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def _bit(completion: Completion) -> float:
-    tokens = completion.token_T.astype("<i4").tobytes()
-    return float(hashlib.sha256(completion.problem_id.encode() + tokens).digest()[0] & 1)

@@ -50,26 +50,7 @@ def refuse_all(error: TaskError) -> None:
     raise error
 
 
-def benchmark_rows(
-    path: str, part: str, *, hub_name: str, subset: str = "", files: str
-) -> Iterator[SourceRow]:
-    """Read the rows of ``part``.jsonl in the folder ``path``, or of the Hub where it is empty;
-    errors say what ``files`` are expected. Raise TaskError where there is no such folder, and where
-    ``file_rows`` and ``hub_rows`` do."""
-    if not path:
-        way_out = f"or download {files} and set task.path to the folder"
-        return hub_rows(hub_name, subset, part, empty="task.path is empty", way_out=way_out)
-    folder = Path(path).expanduser()
-    if not folder.is_dir():
-        raise TaskError(
-            f"task.path is {path!r}, but there is no folder {folder.absolute()}; expected one "
-            f"with {files}"
-        )
-    return file_rows(str(folder / f"{part}.jsonl"), f"{files} in task.path")
-
-
 def _json_lines(path: Path, expected: str, refuse: Refuse) -> Iterator[SourceRow]:
-    """Yield every line of JSON with its place; blank ones are skipped."""
     with path.open("rb") as source:
         lines = iter(partial(source.readline, LONGEST_ROW_BYTES + 1), b"")
         for number, raw in enumerate(lines, start=1):
@@ -172,7 +153,6 @@ def _array(path: Path) -> Iterator[SourceRow]:
 def _separated(
     path: Path, separator: str, columns: Sequence[str], refuse: Refuse
 ) -> Iterator[SourceRow]:
-    """Yield the lines of a CSV or TSV file as objects of texts; blank ones are skipped."""
     names = list(columns)
     with path.open("rb") as source:
         lines = iter(partial(source.readline, LONGEST_ROW_BYTES), b"")
@@ -195,7 +175,6 @@ def _separated(
 
 
 def _counted(rows: Iterable[SourceRow], source: str) -> Iterator[SourceRow]:
-    """Yield ``rows``; raise TaskError unless they are at least one and at most MOST_ROWS."""
     count = 0
     for count, row in enumerate(rows, start=1):
         if count > MOST_ROWS:

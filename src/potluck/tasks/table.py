@@ -291,25 +291,17 @@ def problem_of(id: str, row: Any, where: str, rules: TableOptions) -> Problem:
         raise TaskError(
             f"{where} is {reprlib.repr(row)}; expected an object with a question and an answer"
         )
-    if "{" in rules.question or "}" in rules.question:
-        asked: Any = _filled(rules.question, row, where)
-    else:
-        asked = _column(row, rules.question, where)
+    is_template = "{" in rules.question or "}" in rules.question
+    asked = (_filled if is_template else _column)(row, rules.question, where)
     system, question = _asked(asked, rules.question, where)
     built_in = SYSTEM_PROMPTS[rules.grading] if rules.tags and rules.answer else ""
     answer = _answer(row, where, rules) if rules.answer else ""
     return Problem(id, question, answer, rules.system_prompt or system or built_in)
 
 
-def _filled(template: str, row: Mapping[str, Any], where: str) -> str:
+def _filled(row: Mapping[str, Any], template: str, where: str) -> str:
     """Put texts and numbers of the row in place of the columns' names of ``template``."""
-
-    def part(match: re.Match[str]) -> str:
-        if match[0] in ("{{", "}}"):
-            return match[0][0]
-        return _cell(row, match[1], where)
-
-    return TEMPLATE.sub(part, template)
+    return TEMPLATE.sub(lambda m: _cell(row, m[1], where) if m[1] else m[0][0], template)
 
 
 def require_template(question: str) -> None:
@@ -354,8 +346,8 @@ def _asked(value: Any, key: str, where: str) -> tuple[str, str]:
         return "", printable(value, key, where, expected="a problem")
     messages = value if isinstance(value, list) else [value]
     if not all(isinstance(m, dict) and isinstance(m.get("content"), str) for m in messages):
-        found = reprlib.repr(value)
-        raise TaskError(f"{where} has {found} as {key!r}; expected a text, or messages")
+        found = f"{reprlib.repr(value)} as {key!r}"
+        raise TaskError(f"{where} has {found}; expected a text, or messages")
     roles = [m.get("role") for m in messages]
     said = [printable(m["content"], key, where, expected="a problem") for m in messages]
     if roles not in (["user"], ["system", "user"]):

@@ -78,7 +78,7 @@ def test_hostile_text_stays_data_and_comes_back_as_it_was(tmp_path, text):
 
 @pytest.mark.parametrize(
     "most, gone",
-    [(12_000, "pairs and curves"), (6000, "all completions"), (10, "all pairs")],
+    [(9_000, "pairs and curves"), (6000, "all completions"), (10, "all pairs")],
 )
 def test_what_is_too_large_is_left_out_and_that_is_said(folder, monkeypatch, most, gone):
     whole = len(kept_page(keep({"": folder}, title="t")[0]))

@@ -90,20 +90,12 @@ class Counter:
 
         Args:
             word: The word.
-
-        Returns:
-            The word.
         """
         await asyncio.sleep(0)
         return word
 
     def which(self) -> int:
-        """
-        Tell the number of the instance.
-
-        Returns:
-            The number.
-        """
+        """Tell the number of the instance."""
         return self.number
 
     def get_reward(self) -> float:

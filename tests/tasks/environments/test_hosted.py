@@ -1,13 +1,12 @@
 """Environments in processes apart: two kinds, what they say and pay, and what bounds them."""
 
 import asyncio
-import os
-import signal
 import socket
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import pytest
@@ -68,27 +67,26 @@ def call(tool, **arguments):
     return ToolCall(tool, arguments)
 
 
-def test_a_game_is_played_and_replayed_alike(apart):
-    task = apart("Count", parameters={"start": 3}, question="Count.", system_prompt="Be brief.")
+def test_a_game_is_played_and_replayed_alike(made):
+    options = {"parameters": {"start": 3}, "question": "Count.", "system_prompt": "Be brief."}
+    task, turns = made("Count", **options), [Turn("a"), Turn("x")]
     problem = first(task)
     assert (problem.question, problem.system) == ("Count.\n\nfrom 3", "Be brief.")
     play = task.environment.open()
     play.begin(5, problem)
-    for turn in (Turn("a"), Turn("x")):
+    for turn in turns:
         play.act(5, turn)
         (said,) = all_answers(play, 1).values()
     assert said == Step((Observation("x5"),), done=True)
     written = play.finish(5)
     play.close()
     assert (written.reward, written.done, len(written.observations)) == (2.0, True, 2)
-    assert task.environment.replay(problem, [Turn("a"), Turn("x")]) is written
-    fresh = apart("Count", parameters={"start": 3}, question="Count.", system_prompt="Be brief.")
-    assert fresh.environment.replay(problem, [Turn("a"), Turn("x")]) == written
+    assert task.environment.replay(problem, turns) is written
+    fresh = made("Count", **options)
+    assert fresh.environment.replay(problem, turns) == written
     assert fresh.digest == task.digest
-
-
-def test_turns_behind_the_end_are_not_taken(made):
-    episode = made("Count").environment.replay(first(made("Count")), [Turn("x"), Turn("a")])
+    # Turns behind the end are not taken.
+    episode = task.environment.replay(problem, turns[::-1])
     assert (len(episode.observations), episode.done, episode.reward) == (1, False, 1.0)
 
 
@@ -149,14 +147,9 @@ def test_random_numbers_of_one_instance_are_not_those_of_another(made):
     assert other.digest != task.digest
 
 
-@pytest.fixture
-def harmful(apart):
+def test_a_hostile_episode_is_refused_and_the_next_one_replayed(apart):
     task = apart("Harmful", step_s=0.5, memory_gib=1)
-    return task, first(task)
-
-
-def test_a_hostile_episode_is_refused_and_the_next_one_replayed(harmful):
-    task, problem = harmful
+    problem = first(task)
     for text, said in {
         "hang": "took more than 1 s or 1 GiB",
         "allocate": "took more than 1 s or 1 GiB",
@@ -168,10 +161,7 @@ def test_a_hostile_episode_is_refused_and_the_next_one_replayed(harmful):
             task.environment.replay(problem, [Turn("a"), Turn(text)])
         next_one = [Turn(f"after {text.upper()}"), Turn("x")]
         assert task.environment.replay(problem, next_one).reward == 2.0
-
-
-def test_what_a_game_raises_or_prints_is_what_it_says_at_most(harmful):
-    task, _ = harmful
+    # What a game raises or prints is what it says at most.
     assert says(task, "raise", "a") == ["{'error': 'no such move'}", "a1"]
     (printed,) = says(task, "print")
     assert len(printed) == 4096
@@ -277,39 +267,12 @@ def test_what_is_remembered_counts_as_no_fewer_bytes_than_it_takes(content):
 
 def test_a_failure_is_not_remembered(made, monkeypatch):
     task = made("Count")
-    problem, call = first(task), Process.call
-
-    def busy(process, *line):
-        raise EnvironmentFailed("more than 5 s")
-
-    monkeypatch.setattr(Process, "call", busy)
-    with pytest.raises(EnvironmentFailed, match="5 s"):
-        says(task, "a", problem=problem)
-    monkeypatch.setattr(Process, "call", call)
+    problem = first(task)
+    with monkeypatch.context() as patch:
+        patch.setattr(Process, "call", mock.Mock(side_effect=EnvironmentFailed("more than 5 s")))
+        with pytest.raises(EnvironmentFailed, match="5 s"):
+            says(task, "a", problem=problem)
     assert says(task, "a", problem=problem)
-
-
-def test_an_action_that_its_process_does_not_read_ends_at_the_limit(apart):
-    task = apart("Harmful", step_s=0.1)
-    assert says(task, "a") == ["a1"]
-    os.kill(task.environment._replaying.process.pid, signal.SIGSTOP)
-    with pytest.raises(EnvironmentFailed, match=r"took more than 0\.2 s") as caught:
-        says(task, "b" * 2**22)
-    assert "\n" not in str(caught.value)
-    assert says(task, "a", "b") == ["a1", "b2"]
-
-
-def test_whether_it_reaches_a_network_is_asked_again_with_every_grade(apart):
-    if subprocess.run([sys.executable, "-c", LEAVES]).returncode:
-        pytest.skip("a process may not leave its network here")
-    environment = apart("Count").environment
-    reached = []
-    for environment.grade in ("own", "replay"):
-        environment.about()
-        reached.append(environment.has_network)
-    environment.grade = "own"
-    reached.append(environment.has_network)
-    assert reached == [True, False, True]
 
 
 def test_only_an_environment_of_grade_own_reaches_the_network(apart, monkeypatch):
@@ -320,13 +283,17 @@ def test_only_an_environment_of_grade_own_reaches_the_network(apart, monkeypatch
             pytest.skip("a process may not leave its network here")
         assert says(task, port) == ["OSError"]
         monkeypatch.setenv("CLIENT_PORT", port)
-        assert apart("Client").environment.grade == "own"
+        assert apart("Client").environment.grade == "own"  # it is made of a connection
+        reached = [task.environment.has_network]
         task.environment.grade = "own"
+        reached.append(task.environment.has_network)
         play = task.environment.open()
         play.begin(0, first(task))
         play.act(0, Turn(port))
         assert all_answers(play, 1)[0].observations[0].content == "connected"
         play.close()
+        task.environment.grade = "replay"
+        assert [*reached, task.environment.has_network] == [False, True, False]
 
 
 def test_a_class_that_cannot_be_used_is_named_in_one_line(made):
@@ -384,12 +351,9 @@ class Plays:
     def __init__(self):
         self.step = lambda text: ("", 1.0, True)
 
-    def reset(self):
-        return ""
+    reset = Counts.reset
 
 
-@pytest.mark.parametrize(
-    ("factory", "kind"), [(Plays, "game"), (lambda: Plays(), "game"), (Counts, "environment")]
-)
+@pytest.mark.parametrize(("factory", "kind"), [(lambda: Plays(), "game"), (Counts, "environment")])
 def test_the_kind_of_a_class_is_that_of_the_object_that_it_makes(here, factory, kind):
     assert Host(Spec(None, "any"), factory, has_network=True).answer("about")[0] == kind

@@ -55,7 +55,7 @@ def fewest_turns(game):
 @kinds
 def test_the_shortest_way_leads_out_and_there_is_no_shorter_one(kind):
     lengths = set()
-    for number in range(40):
+    for number in range(16):
         game, _ = begun(kind, number)
         way, spare = game.plan.shortest(game.state), game.turns_left
         assert fewest_turns(copy.deepcopy(game)) == len(way) == spare - SPARE
@@ -69,7 +69,7 @@ def test_the_shortest_way_leads_out_and_there_is_no_shorter_one(kind):
 @kinds
 def test_luck_alone_hardly_ever_finds_the_way_and_no_game_is_longer_than_twelve_turns(kind):
     luck, paid, longest = random.Random(0), 0.0, 0
-    for number in range(200):
+    for number in range(80):
         (game, _), turns, done = begun(kind, number), 0, False
         while not done:
             _, reward, done = game.step(luck.choice(Maze.actions))
@@ -77,7 +77,7 @@ def test_luck_alone_hardly_ever_finds_the_way_and_no_game_is_longer_than_twelve_
         paid += reward
         longest = max(longest, turns)
     assert longest == 12
-    assert paid < 10
+    assert paid < 4
 
 
 def test_what_is_seen_says_where_one_stands_and_what_can_be_done():
@@ -92,20 +92,12 @@ def test_what_is_seen_says_where_one_stands_and_what_can_be_done():
 
 
 def test_the_exit_stays_shut_without_the_key():
-    for number in range(200):
+    for number in range(50):
         game, _ = begun("keys", number)
         way = game.plan.shortest(game.state)
         passed = [game.step(letter) for letter in way.replace("k", "")]
         assert not any(done for _, _, done in passed)
         assert game.state.cell == game.plan.exit
-
-
-@kinds
-def test_no_maze_that_is_held_out_begins_like_one_that_is_not(kind):
-    trained = {begun(kind, number)[1] for number in range(400)}
-    held_out = {begun(kind, number, held_out=True)[1] for number in range(400)}
-    assert trained.isdisjoint(held_out)
-    assert len(held_out) > 50
 
 
 def questions(split="train", **options):
@@ -129,7 +121,10 @@ def test_each_option_of_the_maze_changes_it(here):
 
 def test_a_maze_of_one_split_is_not_asked_in_another(here):
     task = MazeOptions(problems=300, validation_problems=100).make()
-    assert list(overlaps(task)) == []
+    assert list(overlaps(task)) == []  # ids alone: an environment's first words are not looked at
+    train, held_out = ({task.problem(id).question for id in task.ids(split)}
+                       for split in ("train", "validation"))  # fmt: skip
+    assert train.isdisjoint(held_out)
     problem = task.problem(task.ids("validation")[0])
     game, said = begun("any", 0, held_out=True)
     assert problem.question == said
@@ -191,8 +186,8 @@ def test_each_option_of_the_calculator_changes_it(here):
 @pytest.mark.parametrize("task", ["maze", "calculator"])
 def test_the_recipe_of_a_game_trains_the_models_that_ship(task, desk):
     recipe = potluck.STARTING_RECIPE.with_stem(f"recipe-{task}")
-    few = ["rounds=1", "problems_per_round=2", "group_size=4", "evaluation.problems=4"]
-    config = potluck.load(recipe, [*few, "evaluation.out_of_distribution=4"])
+    few = ["rounds=1", "problems_per_round=1", "group_size=2", "evaluation.problems=1"]
+    config = potluck.load(recipe, [*few, "evaluation.out_of_distribution=1"])
     run(config, desk / "run")
     for node in config.node:
         assert (desk / "run" / node / "metrics.jsonl").stat().st_size

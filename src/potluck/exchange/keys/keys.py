@@ -1,4 +1,5 @@
-"""The keys of nodes: an Ed25519 key for each, and its signature on all that the node sends.
+"""The keys of nodes: an Ed25519 key for each, and its signature on all that the node sends; and the
+check of a node's certificate, by which TLS lets it in.
 
 A secret key is a file of one line that only its owner can read. A roster is a TOML file with a
 line for each node: ``north = "ed25519:..."``, its name and its public key.
@@ -7,6 +8,7 @@ twice, and a batch has hundreds of kilobytes.
 """
 
 import base64
+import datetime
 import hashlib
 import logging
 import os
@@ -18,8 +20,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from potluck.exchange.base import ExchangeError, WireError
 from potluck.files import write_atomically
@@ -30,6 +34,7 @@ SIGNATURE_BYTES, KEY_BYTES = 64, 32
 PUBLIC, SECRET = "ed25519", "ed25519-secret"
 BATCH = b"batch"
 """Kind of data that the signature of a batch covers too: it does not fit an announcement."""
+CERTIFIES = "deploy/certificates.sh of the repository makes one"
 FILE_BYTES = 1 << 20
 STRANGERS = 64
 """Most strangers that are remembered, and names of others under which refusals are counted: names
@@ -64,7 +69,7 @@ class Key:
         line = _written(SECRET, self.private.private_bytes_raw()) + "\n"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            new_file(path, line.encode(), mode=0o600)
+            _new_file(path, line.encode())
         except OSError as error:
             if path.exists():
                 raise ExchangeError(
@@ -238,6 +243,48 @@ class KnownKeys:
             )
 
 
+def certificate_files(folder: Path, name: str) -> tuple[Path, Path, Path]:
+    """Return the paths of the authority's certificate, and of the certificate and key of ``name``:
+    in ``folder/name`` if it exists, else in ``folder``. ``deploy/certificates.sh`` writes them."""
+    own = folder / name if (folder / name).is_dir() else folder
+    return own / "ca.pem", own / f"{name}.pem", own / f"{name}.key"
+
+
+def check_certificate(folder: Path, name: str) -> datetime.datetime:
+    """Return the time at which the certificate of ``name`` ends. Raise ExchangeError for what TLS
+    would refuse without a reason, or wait for without an end: a file that is missing or no PEM, a
+    wrong key, name, authority or time."""
+    ca, path, key = certificate_files(folder, name)
+    authority, own = _read_certificate(ca), _read_certificate(path)
+    try:
+        secret = load_pem_private_key(read_file(key, "key", CERTIFIES, is_secret=True), None)
+    except (ValueError, TypeError) as error:
+        raise ExchangeError(f"{key} is no private key in PEM without a password") from error
+    if own.public_key() != secret.public_key():
+        raise ExchangeError(f"{key} is not the key of {path}")
+    names = own.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    if (theirs := str(names[0].value) if names else "") != name:
+        raise ExchangeError(f"{path} is for {theirs!r}, and this node is {name!r}; {CERTIFIES}")
+    try:
+        own.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise ExchangeError(f"{path} was not signed by {ca}") from error
+    now, end = datetime.datetime.now(datetime.UTC), own.not_valid_after_utc
+    if not own.not_valid_before_utc <= now <= end:
+        raise ExchangeError(
+            f"{path} holds from {own.not_valid_before_utc:%Y-%m-%d} to {end:%Y-%m-%d}, and the "
+            f"clock here says {now:%Y-%m-%d %H:%M}; set the clock, or make a new certificate"
+        )
+    return end
+
+
+def _read_certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(read_file(path, "certificate", CERTIFIES))
+    except ValueError as error:
+        raise ExchangeError(f"{path} is no certificate in PEM") from error
+
+
 def read_file(path: Path, what: str, way_out: str = "", *, is_secret: bool = False) -> bytes:
     """Return a file, a megabyte of it at most; raise ExchangeError if it cannot be read, with the
     ``way_out`` if it is not there, or if others can read what ``is_secret``."""
@@ -255,15 +302,15 @@ def read_file(path: Path, what: str, way_out: str = "", *, is_secret: bool = Fal
     return data
 
 
-def new_file(path: Path, data: bytes, *, mode: int) -> None:
-    """Write a file that must not exist yet, never with a wider mode; else FileExistsError."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    try:
-        with os.fdopen(handle, "wb") as file:
+def _new_file(path: Path, data: bytes) -> None:
+    """Write a secret file that must not exist yet; else FileExistsError."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        try:
             file.write(data)
-    except OSError:
-        path.unlink()
-        raise
+            file.flush()
+        except OSError:
+            path.unlink()
+            raise
 
 
 def _digest(what: bytes, data: bytes) -> bytes:

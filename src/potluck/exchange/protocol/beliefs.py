@@ -1,5 +1,5 @@
-"""Which announcements are believed, and which nodes are asked whether they are there. Pure: no
-thread, no network; the caller passes the time, and holds the mailbox's lock.
+"""Which announcements are believed, and which nodes are asked whether they are there. Pure: the
+caller passes the time, and holds the mailbox's lock.
 
 A node believes another's announcements in one session only: the one that the other's key has
 signed together with a random challenge of this node. A recorder can repeat what it heard, but not
@@ -174,7 +174,6 @@ class Beliefs:
         inner = split_answer(answer, question.challenge)
         announcement = self._read(question.name, inner)
         verify(HELLO, answer, announcement.public)
-        announcement.offers()
         self._known_keys.public_key(question.name, announcement.public)
         return announcement
 
@@ -214,8 +213,7 @@ class Beliefs:
         return announcement
 
     def _is_newcomer(self, name: str) -> bool:
-        """Return whether ``name`` must sign an announcement before it is asked: made-up names cost
-        nothing, and there are few places."""
+        """Return whether ``name`` must sign before it is asked: made-up names cost nothing."""
         if name in self._asked or name == self._agreement.node:
             return False
         return name not in self._mailbox.peers.names() and self._known_keys.known(name) is None
@@ -248,7 +246,7 @@ class Beliefs:
                 why = "is it started twice, or are recordings of it repeated?"
                 raise WireError(f"{what}; {why}", "forged")
             self._mailbox.on_announcement(announcement, now_s)
-        except WireError:  # A key's owner can sign what is not readable, too.
+        except WireError:
             self._wrong[announcement.node] += 1
             raise
 

@@ -1,5 +1,5 @@
-"""The state of a node's exchange: batches that came, and peers that are awaited. Pure: no thread,
-no network; the caller passes the time, in seconds of a clock that never goes back."""
+"""Batches that came, and peers that are awaited. Pure: the caller passes the time, in seconds of a
+clock that never goes back."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -102,8 +102,7 @@ class Mailbox(ABC):
         return before is None or (said.session, said.packed) != (before.session, before.packed)
 
     def on_announcement(self, said: Announcement, now_s: float) -> None:
-        """Note what is to be fetched. The announcement is proven to be its node's, and new. Raise
-        WireError if its offers are not written as they should be."""
+        """Note what is to be fetched. The announcement is proven to be its node's, and new."""
         author, peer = said.node, self.peers.get(said.node)
         if peer is None:
             return  # A stranger that had to make room meanwhile.

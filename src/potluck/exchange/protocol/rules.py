@@ -89,8 +89,7 @@ class InStepMailbox(Mailbox):
 
     def receive(self, round: int, now_s: float, *, waited: bool) -> Received:
         """Return what came of ``round`` and of rounds before, by round and author; each once. For a
-        peer that it ``waited`` for in vain no later round waits until the peer is back; one that
-        left the network, or left the round out, is none of these."""
+        peer that it ``waited`` for in vain no later round waits until the peer is back."""
         if waited:
             here, awaited = self.arrivals(round, now_s)
             for name in sorted(awaited - here):
@@ -182,8 +181,8 @@ class NewestMailbox(Mailbox):
         self._depth = 0
 
     def on_announcement(self, said: Announcement, now_s: float) -> None:
-        """Note what is to be fetched. An author whose newest round is before what was taken of it,
-        and of whose batches none came, has lost its folder and begun anew: it counts from 0."""
+        """Note what is to be fetched. An author that offers less than was taken of it, and of whose
+        offers none came, has lost its folder and begun anew: it counts from 0."""
         author, taken = said.node, self._taken.get(said.node, -1)
         offers = said.offers() if taken >= 0 else ()
         came = (self.fetch_queue.came(author, offer) for offer in offers)

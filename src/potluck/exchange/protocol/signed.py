@@ -196,20 +196,20 @@ def encode_announcement(
     return key.sign(WHAT, msgspec.msgpack.encode(fields))
 
 
-def _require_clock(announcement: Announcement) -> None:
+def _require_clock_and_offers(announcement: Announcement) -> None:
     if not math.isfinite(announcement.clock_s):
         raise WireError(f"an announcement has a clock of {announcement.clock_s}, not a finite one")
+    announcement.offers()
 
 
 ANNOUNCEMENTS = Kind(
-    WHAT, Announcement, ANNOUNCEMENT_VERSION, MAX_ANNOUNCEMENT_BYTES, _require_clock
+    WHAT, Announcement, ANNOUNCEMENT_VERSION, MAX_ANNOUNCEMENT_BYTES, _require_clock_and_offers
 )
 
 
 def decode_announcement(data: bytes, *, run: str, node: str) -> Announcement:
     announcement = ANNOUNCEMENTS.read(data, run=run, node=node)
     verify(WHAT, data, announcement.public)
-    announcement.offers()
     return announcement
 
 

@@ -149,8 +149,7 @@ ROUND_FILE_VERSION = 1
 
 
 class _RoundFile(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The file of a round: the messages that one node learned from, as they came. A resumed run
-    reads it instead of asking again, and a replay reads it as a log."""
+    """The file of a round, for resumes and replays: the messages that one node learned from."""
 
     version: int
     round: Annotated[int, Meta(ge=0)]
@@ -162,9 +161,8 @@ class _RoundFile(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
 def encode_round(round: int, node: str, arrived: base.Round) -> bytes:
     """Serialise a received round for ``decode_round``. Refused messages are not kept."""
-    columns = list(arrived.missing), list(arrived.messages)
-    newest = dict(arrived.newest)
-    page = msgspec.msgpack.encode(_RoundFile(ROUND_FILE_VERSION, round, node, *columns, newest))
+    columns = list(arrived.missing), list(arrived.messages), dict(arrived.newest)
+    page = msgspec.msgpack.encode(_RoundFile(ROUND_FILE_VERSION, round, node, *columns))
     return page + hashlib.sha256(page).digest()
 
 

@@ -70,7 +70,6 @@ class ZenohExchange(ProcessExchange):
         self._declare()
 
     def _declare(self) -> None:
-        """Declare everything; the token comes last: a node that sees it can ask for all."""
         session, run, me, channel = self._session, self._agreement.run, self._me, zenoh.handlers
         # Ring channels: a full channel must not hold up Zenoh's threads. A query that is pushed out
         # is answered with nothing, and asked again.
@@ -108,6 +107,7 @@ class ZenohExchange(ProcessExchange):
             priority=zenoh.Priority.INTERACTIVE_HIGH,
             express=True,
         )
+        # Last: a node that sees it can ask for all.
         self._declared.insert(0, session.liveliness().declare_token(f"{run}/live/{me}"))
         # Of the handlers, not of what was declared: that could not be undeclared meanwhile.
         queries, questions, presences = served.handler, asked.handler, seen.handler

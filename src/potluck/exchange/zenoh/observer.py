@@ -1,14 +1,11 @@
-"""An observer: sees the nodes of a run and takes no part. It announces nothing, serves nothing and
-asks nobody, so the nodes do not know it; but their status lines are sent as long as it listens. As
-it asks nobody, it cannot tell a node from a recording of it that is newer than all it has heard.
-Nothing is decided by what it believes.
+"""An observer: sees the nodes of a run and takes no part. It asks nobody, so it cannot tell a node
+from a recording of it that is newer than all it has heard; nothing is decided by what it believes.
 """
 
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 
 import zenoh
 from msgspec import structs
@@ -19,7 +16,6 @@ from potluck.exchange.protocol.peers import NOBODY, Peer, Peers
 from potluck.exchange.protocol.signed import (
     ANNOUNCEMENTS,
     STATUS_LINES,
-    Announcement,
     AnySigned,
     Payload,
 )
@@ -40,8 +36,7 @@ LOOKED_AT = 8
 def observe(endpoints: Endpoints, run: str, roster: Mapping[str, bytes]) -> Iterator["Observer"]:
     """Watch ``run`` at ``endpoints``, which need not be there yet. ``roster`` has the key that each
     name must sign with; it may be empty. Raise ExchangeError as ``open_session``."""
-    # A peer connects to the nodes that its addresses know, too. A client has one connection, and
-    # would with it lose sight of all nodes at once.
+    # A peer connects to the nodes that its addresses know, too; a client has one connection.
     session = open_session(endpoints, run=run, mode="peer")
     with closing(session), closing(Observer(session, run, roster)) as observer:
         yield observer
@@ -109,9 +104,8 @@ class Sightings:
         self._roster = dict(roster)
         self._peers = Peers("", roster, quarantine_s=0.0, strangers=MOST_NAMES)
         self._live: set[str] = set()
-        whole = replace(ANNOUNCEMENTS, require_sense=_require_offers)
         # 1,000 nodes make 200 announcements a second.
-        self._announced = Believed(run, whole, most_per_s=2 * VERIFIED_PER_S)
+        self._announced = Believed(run, ANNOUNCEMENTS, most_per_s=2 * VERIFIED_PER_S)
         self._lines = Believed(run, STATUS_LINES)
 
     def on_presence(self, name: str, is_live: bool) -> None:
@@ -125,21 +119,17 @@ class Sightings:
             peer.live = is_live
 
     def hear(self, name: str, payloads: Sequence[Payload], now_s: float) -> None:
-        """Look at announcements that came under ``name``, oldest first."""
+        """Look at announcements under ``name``, oldest first."""
         if peer := self._hear(self._announced, name, payloads, now_s):
             offers = self._announced.newest[name].offers()
             peer.offered = frozenset(offer.round for offer in offers)
 
     def hear_lines(self, name: str, payloads: Sequence[Payload], now_s: float) -> None:
-        """Look at status lines that came under ``name``, oldest first."""
+        """Look at status lines under ``name``, oldest first."""
         self._hear(self._lines, name, payloads, now_s)
 
     def _hear(
-        self,
-        source: Believed[AnySigned],
-        name: str,
-        payloads: Sequence[Payload],
-        now_s: float,
+        self, source: Believed[AnySigned], name: str, payloads: Sequence[Payload], now_s: float
     ) -> Peer | None:
         """Return the node under ``name`` if one of its messages is believed."""
         if not NODE_NAME.fullmatch(name):
@@ -175,15 +165,9 @@ class Sightings:
         return found
 
     def _forget_gone(self) -> None:
-        """Forget the messages of names that had to make room."""
         for source in (self._announced, self._lines):
             for gone in source.newest.keys() - self._peers.names():
                 source.forget(gone)
 
     def _refuse(self, name: str, reason: Reason, count: int = 1) -> None:
         self._peers.refused(name, reason, fault=False, now_s=0.0, count=count)
-
-
-def _require_offers(announcement: Announcement) -> None:
-    ANNOUNCEMENTS.require_sense(announcement)
-    announcement.offers()

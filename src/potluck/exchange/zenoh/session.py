@@ -6,8 +6,8 @@
     messages <= 16 MiB         a claim beyond it is refused before memory is set aside
     connecting never ends      a node whose network is away trains on alone
 
-With [swarm.tls], a connection needs a certificate of the swarm's authority, and access control
-(exchange/keys/certificates.py) lets each node speak under its own name only.
+With [swarm.tls], a connection needs a certificate of the swarm's authority, and access control lets
+each node speak under its own name only.
 """
 
 import json
@@ -25,8 +25,7 @@ from pathlib import Path
 import zenoh
 
 from potluck.exchange.base import ExchangeError
-from potluck.exchange.keys import certificates
-from potluck.exchange.keys.certificates import RELAYS
+from potluck.exchange.keys.keys import CERTIFIES, certificate_files, check_certificate
 from potluck.types import NODE_NAME
 
 ADDRESS = re.compile(r"(tcp|tls)/(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
@@ -43,6 +42,14 @@ LOG = "error,zenoh_link_tls=warn,zenoh::net::routing::interceptor::access_contro
 """Filter that leaves the refused connections of Zenoh's own log; RUST_LOG goes before it. From
 Python its lines cannot be read or changed, so they keep a hint on open files that is wrong."""
 
+RELAYS = ("relay", *(f"relay-{at}" for at in range(2, 9)))
+"""Names in the certificates of routers, which may pass on what any node said: with TLS, no node may
+have one."""
+SPEAKING = ["put", "delete", "reply", "declare_queryable", "liveliness_token"]
+ALONE = "live", "ann", "status"
+"""Kinds of keys of which a node has one each, under its name."""
+ASKING = ["declare_subscriber", "query", "liveliness_query", "declare_liveliness_subscriber"]
+
 _SOURCE = re.compile(r"(\.?\s+at /\S*:\d+\.?)+")  # a place in Zenoh's source
 _SYSTEM = re.compile(r"[^:\s][^:]*\(os error \d+\)")  # the system's words, without the address
 _log = logging.getLogger(__name__)
@@ -53,7 +60,7 @@ class Tls:
     """Certificates that decide which nodes may connect."""
 
     folder: Path
-    """Folder of ``potluck certificates``: the node's own, or one that has it as ``name``."""
+    """Folder of certificates: the node's own, or one that has it as ``name``."""
     name: str
     names: tuple[str, ...]
     """Nodes that may take part, by the names in their certificates. Others are refused."""
@@ -73,11 +80,8 @@ def open_session(
 ) -> zenoh.Session:
     """Open a node's session: a peer if it listens, else a client of the routers it connects to.
     ``run`` is the prefix of all keys. Raise ExchangeError, of one line, for an endpoint that is
-    none, a port in use, a certificate that cannot be used, or if ``closing`` was set.
-
-    A peer's session opens at once and looks for the others ever after. A client's waits until its
-    first router answers, or ``closing`` is set; later it reconnects by itself.
-    """
+    none, a port in use, a certificate that cannot be used, or if ``closing`` was set: a client
+    waits for its first router until then."""
     mode = mode or ("peer" if endpoints.listen else "client")
     return _open(_config(endpoints, mode, run), endpoints, closing or threading.Event())
 
@@ -128,7 +132,7 @@ def _config(endpoints: Endpoints, mode: str, run: str) -> zenoh.Config:
     }
     if endpoints.tls:
         settings["transport/link/tls"] = _certificates(endpoints.tls)
-        settings["access_control"] = certificates.access_control(endpoints.tls.names, run)
+        settings["access_control"] = _access_control(endpoints.tls.names, run)
     config = zenoh.Config()
     for key, value in settings.items():
         config.insert_json5(key, json.dumps(value))
@@ -140,15 +144,35 @@ def _certificates(tls: Tls) -> dict[str, object]:
         raise ExchangeError(f"{taken[0]!r} is a relay's name with [swarm.tls]; rename that node")
     if bad := [name for name in tls.names if not NODE_NAME.fullmatch(name)]:
         raise ExchangeError(f"{bad[0]!r} is no name of a node; expected {NODE_NAME.pattern}")
-    files = certificates.certificate_files(tls.folder, tls.name)
     # Zenoh tries again for ever where a file is missing.
-    certificates.check_certificate(files, tls.name)
-    certificate, key = str(files.certificate), str(files.key)
+    check_certificate(tls.folder, tls.name)
+    ca, certificate, key = map(str, certificate_files(tls.folder, tls.name))
     return {
-        "root_ca_certificate": str(files.ca), "enable_mtls": True, "verify_name_on_connect": True,
+        "root_ca_certificate": ca, "enable_mtls": True, "verify_name_on_connect": True,
         "listen_certificate": certificate, "listen_private_key": key,
         "connect_certificate": certificate, "connect_private_key": key,
     }  # fmt: skip
+
+
+def _access_control(names: Sequence[str], run: str) -> dict[str, object]:
+    """Build Zenoh's access rules for ``run``, or ``*`` for all: a node, known by the name in its
+    certificate, may publish under that name only, a relay under any, an unlisted one under none."""
+    everything = [f"{run}/**"]
+    own = {n: [*(f"{run}/{kind}/{n}" for kind in ALONE), f"{run}/q/{n}/**"] for n in names}
+    speakers = own | dict.fromkeys(RELAYS, everything)
+    rules = [(f"speak-{n}", "ingress", SPEAKING, keys) for n, keys in speakers.items()]
+    rules.append(("ask", "ingress", ASKING, everything))
+    rules.append(("out", "egress", SPEAKING + ASKING, everything))
+    return {
+        "enabled": True,
+        "default_permission": "deny",
+        "rules": [
+            {"id": id, "permission": "allow", "flows": [flow], "messages": kinds, "key_exprs": keys}
+            for id, flow, kinds, keys in rules
+        ],
+        "subjects": [{"id": n, "cert_common_names": [n]} for n in speakers],
+        "policies": [{"rules": [f"speak-{n}", "ask", "out"], "subjects": [n]} for n in speakers],
+    }
 
 
 def _open(config: zenoh.Config, endpoints: Endpoints, closing: threading.Event) -> zenoh.Session:
@@ -210,7 +234,7 @@ def check_endpoints(where: str, endpoints: Sequence[str], *, tls: bool, listen: 
         if not tls and found[1] == "tls":
             raise ExchangeError(
                 f"{where} is {endpoint!r}, which needs certificates: add [swarm.tls] folder = "
-                f"'...' (potluck certificates), or use 'tcp/{endpoint[4:]}'"
+                f"'...' ({CERTIFIES}), or use 'tcp/{endpoint[4:]}'"
             )
 
 

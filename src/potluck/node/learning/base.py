@@ -48,13 +48,13 @@ class Learning(ABC):
     """Limit of a completion in tokens, which ``loss_type = "dr_grpo"`` divides by."""
     loss: Loss | None = None
     """Own loss of the recipe; None: that of its importance scheme."""
-    own_weight: Weight | None = None
+    custom_weight: Weight | None = None
     """Own weight of trusted authors' completions; None: that of the method."""
 
     @cached_property
     def weight(self) -> Weight | None:
         """Weight of trusted authors' completions."""
-        return self.own_weight or weight_of(self.objective)
+        return self.custom_weight or weight_of(self.objective)
 
     def share(self, part: tuple[int, int], whole: tuple[int, int]) -> float:
         """Return the factor on the mean over a part of a batch: see ``share_of``."""

@@ -19,7 +19,8 @@ class Batch:
     """B completions, padded at the end to the longest, on the CPU."""
 
     completions: tuple[Completion, ...]
-    """[B] source of each row; the author matters to reports and faults only."""
+    """[B] source of each row; its author decides which rows are own, and which pass reads an
+    untrusted one."""
     prompts: tuple[np.ndarray, ...]
     """[B] int32 ids of what came before the completion."""
     tokens: tuple[np.ndarray, ...]
@@ -42,8 +43,9 @@ class Batch:
     silenced_B: Tensor
     """True in rows that bear a habit that is not learned from: see ``objective/habit.py``."""
     rows_counted: int
-    """Number of rows that the loss is the mean over: the trusted ones. A trusted row beside
-    untrusted ones alone does not count: by itself in its group it would have been left out."""
+    """Number of rows that the loss is the mean over: the trusted ones. Not counted is a trusted
+    row with untrusted ones in its group, but no other trusted row and no past reward: by itself it
+    would have been left out."""
     tokens_counted: int
     """Number of tokens in those rows."""
 
@@ -81,7 +83,8 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """A batch with all that is decided once a round, by the weights of the round's start."""
+    """A batch with all that is decided once a round, by the weights of the round's start. The
+    pass that scores fills it in place."""
 
     batch: Batch
     logp_start_BT: Tensor
@@ -91,7 +94,7 @@ class Scored:
     kept_advantage_B: Tensor
     """Advantages after the filter and the weights; 0 where they, or a fault, took the row out."""
     metrics_BK: Tensor
-    """Numbers of ``metrics.METRICS``, float64; NaN in rows that were not read."""
+    """Numbers of ``score.METRICS``, float64; NaN in rows that were not read."""
     dropped: Mapping[int, str] = field(default_factory=dict)
     """Foreign rows that made a number non-finite, and which number."""
     logp_reference_BT: Tensor | None = None
@@ -99,7 +102,7 @@ class Scored:
 
     @property
     def read_B(self) -> Tensor:
-        """True in rows that were read, and not dropped since."""
+        """True in rows that a forward pass has scored, and that were not dropped since."""
         read_B = self.metrics_BK[:, 0].isfinite()
         read_B[list(self.dropped)] = False
         return read_B

@@ -8,8 +8,10 @@
 ``learn`` is these three for a round. Its passes, and the model that each of them sees:
 
     update 1    score and gradient in one pass, by the model of the round's start: so its
-                log-probabilities *are* pi_start. In two passes, by the same model, if dropout makes
-                training mode another policy, or if a weight needs the whole batch
+                log-probabilities *are* pi_start. Each micro-batch is scored first (``_forward``
+                fills ``scored`` in place), then its loss uses those weights. In two passes, by the
+                same model, if dropout makes training mode another policy, or if a weight needs the
+                whole batch
     update n    gradient, by the model after update n - 1: R = pi_theta / pi_start is no longer 1
     reference   read once a round, in the pass that scores, and in no later one
 
@@ -78,9 +80,9 @@ class Learner(Learning):
 
             L = 1/B sum_i L_i = sum over micro-batches of  rows/B * (mean of their L_i)
 
-        B is ``batch.rows_counted``: those included that a filter or a zero advantage spares the
-        passes, so that the others do not grow for their absence. Untrusted rows do not count, yet
-        their part is divided by the same B. With other loss types tokens stand for rows
+        B is ``batch.rows_counted``. Rows that a filter or a zero advantage keeps out of the passes
+        still count in it, so that the others do not grow for their absence. Untrusted rows do not
+        count, yet their part is divided by the same B. With other loss types tokens stand for rows
         (``share_of``). The KL has a mean of its own, over all own rows. A batch of which nothing
         is left to learn moves nothing, momentum included.
 
@@ -138,12 +140,6 @@ class Learner(Learning):
             del gradient
             found = self._rows_to_blame(scored)
             scored, dropped = scored.without(found), dropped | found
-
-    def gradient_of(self, scored: Scored, kept_B: Tensor) -> Gradient:
-        """Compute the gradient of the rows ``kept_B``, advantages or 0, whatever bounds hold for
-        their authors, without a KL. Its norm may be infinite."""
-        nothing_B = torch.zeros_like(scored.batch.trusted_B)
-        return self._pass(replace(scored, kept_advantage_B=kept_B), kept_B != 0, nothing_B, silent)
 
     def score_and_gradient(
         self, batch: Batch, progress: Progress = silent
@@ -297,11 +293,12 @@ class Learner(Learning):
     def _rows_to_blame(self, scored: Scored) -> dict[int, str]:
         """Find, one by one, the rows whose gradient alone is not finite. Rare, so it may be slow.
         Raise NonFiniteError if one of them is this node's own, or no single row is at fault."""
-        found = {}
+        found, nothing_B = {}, torch.zeros_like(scored.batch.trusted_B)
         for row in scored.kept_advantage_B.nonzero().squeeze(1).tolist():
             alone_B = torch.zeros_like(scored.kept_advantage_B)
             alone_B[row] = scored.kept_advantage_B[row]
-            if not math.isfinite(self.gradient_of(scored, alone_B).norm):
+            alone = replace(scored, kept_advantage_B=alone_B)
+            if not math.isfinite(self._pass(alone, alone_B != 0, nothing_B, silent).norm):
                 completion = scored.batch.completions[row]
                 require_foreign(completion, "gradient", self.policy, self.name)
                 found[row] = "gradient"

@@ -30,7 +30,7 @@ class Gradient:
     loss: float
     """Loss over the whole batch; dimensionless."""
     norm: float
-    """L2 norm over all parameters; finite."""
+    """L2 norm over all parameters; finite once ``Learner.gradient`` returns it."""
     dropped: Mapping[int, str] = field(default_factory=dict)
     """Foreign rows that had to be left out as they made a number non-finite, and which."""
     shares: Mapping[str, float] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from potluck.objective.weights import ScoredRows, Weight, untrusted_likelihood
 from potluck.types import NonFiniteError
 
 METRICS = (
-    "tokens", "ratio_sum", "ratio_max", "k1", "k3", "capped", "weight", "weight_square",
+    "tokens", "ratio_sum", "k1", "k3", "capped", "weight", "weight_square",
     "likelihood", "weight_min", "surprise",
 )  # fmt: skip
 """Names of the K numbers that are kept of each completion."""
@@ -33,6 +33,7 @@ METRICS = (
 def candidates(batch: Batch, me: str, objective: ObjectiveConfig) -> Tensor:
     """Return the advantages that need a forward pass, 0 for the rows that teach nothing. Of an
     author that is not trusted only successes may, as others' failures tell little of one's own."""
+    # First the untrusted, whatever the method is; then the trusted others by the method.
     own_B, advantage_B = batch.by(me), torch.where(batch.silenced_B, 0.0, batch.advantage_B)
     emphasised_B = own_B & (advantage_B > 0)
     advantage_B = torch.where(emphasised_B, advantage_B * objective.own_success_weight, advantage_B)
@@ -99,7 +100,6 @@ def row_metrics(
     columns = {
         "tokens": mask_BT.sum(dim=1),
         "ratio_sum": ratio_BT.double().sum(dim=1),
-        "ratio_max": torch.where(mask_BT, ratio_BT, -math.inf).amax(dim=1),
         "k1": divergence_from_author(logp_start_BT, logp_gen_BT, mask_BT, estimator="k1"),
         "k3": divergence_from_author(logp_start_BT, logp_gen_BT, mask_BT, estimator="k3"),
         "capped": torch.where((claims_BT | ~mask_BT).all(dim=1), capped_B.double(), math.nan),

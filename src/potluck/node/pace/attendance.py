@@ -17,7 +17,7 @@ from potluck.reports.doubts import UNHEARD_WEIGHT
 from potluck.schedule import ALL_UP_TO
 
 PATIENCE = {"together": (1, 2), "free": (2, 8)}
-"""Fewest and most rounds of silence by which a member is absent: it is after the most in any case.
+"""Rounds of silence: below the first nobody is absent, from the second on each silent member is.
 At its own pace a node often begins before the others, and others bring several rounds at once."""
 
 

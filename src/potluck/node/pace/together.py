@@ -110,7 +110,7 @@ class RoundBound:
     of it. If others are mute then, this is the time of that start, and ``round`` its first."""
 
     def counted_until(self, now_s: float) -> "RoundBound":
-        """Return this pace; if the clock was set back since, one that counts from ``now_s`` on."""
+        """Return this bound; if the clock was set back since, one that counts from ``now_s`` on."""
         if self.in_step_s is None or self.in_step_s <= now_s:
             return self
         return replace(self, in_step_s=now_s)

@@ -12,14 +12,14 @@ from potluck.types import LONE_SURROGATE, Completion
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Amount that was asked of a paid service."""
+    """Amount that was asked of a paid service; of ``booked`` requests no cost is known, and they
+    stand at the most that they can cost."""
 
     requests: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     usd: float = 0.0
     booked: int = 0
-    """Requests of which no cost is known: they stand at the most that they can cost."""
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(*map(add, astuple(self), astuple(other)))
@@ -30,7 +30,6 @@ class Cost:
 
 NOTHING = Cost()
 NO_TOKENS = np.zeros(0, np.int32)
-"""Ids of a completion that is a text only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +37,16 @@ class Written:
     """Texts of one round, and their cost."""
 
     completions: tuple[Completion, ...]
-    """Completions with a text and no tokens, at most as many as were asked for, in the order of the
-    requests, then by index from 0 without gaps."""
+    """Completions without tokens, in the order of the requests, then by index without gaps."""
     cost: Cost = NOTHING
 
 
 class TextEngine(Protocol):
-    """An author without weights."""
-
     def write(self, requests: Requests, *, author: str, seed: int, progress: Progress) -> Written:
         """Write up to ``count`` texts for each request; fewer, or none, where it has no more.
 
-        ``seed`` differs from round to round. Raise RolloutError if the service refuses for good (a
-        wrong key); what is only unreachable now writes nothing in this round, and is told.
+        ``seed`` differs from round to round. Raise RolloutError if the service refuses for good;
+        what is only unreachable now writes nothing in this round, and is told.
         """
 
 

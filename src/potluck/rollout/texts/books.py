@@ -4,8 +4,8 @@
                               its answer is here: the difference, and the texts
     <run>/<node>/cost.json    the sum of all lines, for readers
 
-So texts are not bought again after a crash. When the next round begins, in which they are stored,
-one line with the sum takes the place of all.
+So texts are not bought again after a crash. In the next round one line with the sum takes the place
+of all.
 """
 
 import os
@@ -25,16 +25,16 @@ Choices = list[tuple[str, End] | None]
 
 
 class Booking(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line: an amount to add, below 0 where an answer cost less than was booked for it."""
+    """One line: an amount to add, below 0 where an answer cost less than was booked; ``request`` is
+    the round's seed and the digest of what ``choices`` answer, empty without an answer."""
 
     cost: Cost = NOTHING
     request: str = ""
-    """Seed of the round and digest of the request that ``choices`` answer; empty: no answer."""
     choices: Choices = []
 
 
 class Books:
-    """The books of one author; the folder is its node's."""
+    """The books of one author, in its node's folder; ``spent`` is the cost of all starts."""
 
     def __init__(self, folder: Path, notify: Callable[[str], None]) -> None:
         self._file, self._sum = folder / "cost.log", folder / "cost.json"
@@ -45,7 +45,6 @@ class Books:
             way_out = "put back a copy, or delete it and lower the budget"
             raise RolloutError(f"{file} is damaged ({error}); {way_out}") from None
         self.spent = sum((line.cost for line in self._lines), start=NOTHING)
-        """Cost of all starts, requests under way at their most."""
 
     def _read(self, notify: Callable[[str], None]) -> list[Booking]:
         data = self._file.read_bytes() if self._file.exists() else b""

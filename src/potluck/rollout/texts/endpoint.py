@@ -1,8 +1,5 @@
-"""The chat protocol of an OpenAI-compatible endpoint: its requests, its answers, and the way there.
-
-Each attempt has its own place in the books. An answer is bounded in time and in bytes. Models
-differ in what they take: one that refuses a parameter is not sent it again.
-"""
+"""The chat protocol of an OpenAI-compatible endpoint. An answer is bounded in time and in bytes; a
+model that refuses a parameter is not sent it again."""
 
 import asyncio
 import json
@@ -47,10 +44,10 @@ class Refused(Exception):
 
 
 class ChatClient(Client):
-    """A client of a served model; ``options`` are those of its table, ``OpenAIOptions``: their
-    module imports this one."""
+    """A client of a served model."""
 
     def __init__(self, options: Any, *, limit_bytes: int = 2**24) -> None:
+        """Take the ``OpenAIOptions`` of its table: their module imports this one."""
         super().__init__(options.address, options.url.rstrip("/"), proxies=True)
         self._options, self._limit_bytes = options, limit_bytes
 
@@ -106,8 +103,8 @@ class ChatClient(Client):
 
 
 async def require_ready(options: Any) -> None:
-    """Raise RolloutError unless the endpoint answers now, takes the key and has the model. One that
-    it does not list may have a second name, so it is asked for a few tokens."""
+    """Raise RolloutError unless the endpoint answers now, takes the key and has the model: one that
+    it does not list is asked for a few tokens."""
     probe = {"messages": [{"role": "user", "content": "1 + 1 ="}], "max_tokens": 16}
     wait_s = min(options.timeout_s, READY_S)
     async with ChatClient(options) as client:
@@ -151,10 +148,10 @@ class ChatRequest:
 
 @dataclass(slots=True)
 class Dialect:
-    """Parameters that a model does not take, as far as that has shown."""
+    """Parameters that a model does not take, as far as that has shown: without "n" it writes one
+    completion a request, without "max_tokens" it has the newer name for that."""
 
     left_out: set[str] = field(default_factory=set)
-    """"n": it writes one completion a request; "max_tokens": it has the newer name for that."""
     takes_n: bool = False
 
     def body(self, problem: Problem, sampling: dict[str, Any], count: int) -> dict[str, Any]:
@@ -165,8 +162,8 @@ class Dialect:
         return {"messages": problem.messages} | taken | ({"n": count} if count > 1 else {})
 
     def again(self, asked: ChatRequest, body: dict[str, Any], refusal: str) -> list[ChatRequest]:
-        """Choose what to ask instead after a ``refusal`` of ``body``, without the parameter that it
-        names, or else one by one; empty: there is nothing else."""
+        """Choose what to ask instead after a ``refusal`` of ``body``: without the parameter that it
+        names, else one by one, else nothing."""
         for name in REFUSABLE:
             if name in body and re.search(f"['\"`]{name}", refusal):
                 self.left_out.add(name)
@@ -178,22 +175,16 @@ class Dialect:
 
 
 class Choice(msgspec.Struct):
-    """One completion as the endpoint sends it."""
-
     message: dict[str, Any]
     finish_reason: Any = None
 
 
 class Usage(msgspec.Struct):
-    """Tokens that the endpoint counted."""
-
     prompt_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**40)]
     completion_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 
 
 class ChatAnswer(msgspec.Struct):
-    """Answer to one request."""
-
     choices: list[Choice]
     usage: Usage | None = None
 

@@ -10,15 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from potluck.episode import (
-    EnvironmentFailed,
-    Play,
-    Step,
-    Turn,
-    digest_of,
-    text_of,
-    turns_in,
-)
+from potluck.episode import EnvironmentFailed, Play, Step, Turn, digest_of, text_of, turns_in
 from potluck.files import derived_seed
 from potluck.rollout.base import Requests
 from potluck.rollout.server import Ears
@@ -38,16 +30,12 @@ TOKENS_OF_TOOLS = 600
 
 @dataclass(slots=True)
 class Conversation:
-    """An episode that is being written."""
-
     number: int
     messages: list[dict[str, Any]]
     turns: list[Turn] = field(default_factory=list)
     observed: bytes = b""
-    end: End | None = None
-    """None: it is not over, or was broken off."""
-    unusable: str = ""
-    """Reason why it is left out."""
+    end: End | None = None  # None: it is not over, or was broken off
+    unusable: str = ""  # why it is left out
 
 
 class EpisodeRound(TextRound):
@@ -85,7 +73,6 @@ class EpisodeRound(TextRound):
             await super().ask_all()
 
     async def _ask(self, ask: ChatRequest) -> list[ChatRequest]:
-        """Hold a whole conversation."""
         async with self._open:
             problem = self.requests[ask.place].problem
             talk = self._talks[ask] = Conversation(len(self._talks), [*problem.messages])
@@ -161,8 +148,7 @@ class EpisodeRound(TextRound):
         return super()._body(ask, dialect) | {"messages": [*self._talks[ask].messages]} | more
 
     def _most_prompt(self, ask: ChatRequest) -> int:
-        """Bound it by the bytes of all messages as JSON, in which names stand for what a template
-        puts around each."""
+        # As JSON, in which names stand for what a template puts around each message.
         tools = self.requests[ask.place].problem.tools
         size = len(json.dumps(self._talks[ask].messages)) + TOKENS_AROUND
         return size + (len(tools.encode()) + TOKENS_OF_TOOLS if tools else 0)

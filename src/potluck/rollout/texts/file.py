@@ -34,12 +34,11 @@ class SolutionFile:
     """The solutions of a file, by their problem: its id or its question."""
 
     def __init__(self, path: Path, problem: str, solution: str) -> None:
-        """Read all of it; raise RolloutError if it is not there or a line is not as expected.
-        ``problem`` and ``solution`` are the keys of a line."""
+        """Read all of it, by the keys of a line; raise RolloutError if it is not there or a line is
+        not as expected."""
         require_file(path)
         self.path = path
-        self.kinds: set[str] = set()
-        """Keys of what its lines hold: that of solutions, or TURNS."""
+        self.kinds: set[str] = set()  # of its lines: the key of solutions, or TURNS
         self._texts: list[list[str]] = []
         self._lines: dict[str, list[int]] = {}
         try:
@@ -139,8 +138,7 @@ def require_file(path: Path) -> None:
 
 
 def _read_line(raw: bytes, where: str, problem: str, solution: str) -> tuple[str, str, list[str]]:
-    """Read the line's problem, the key of its solutions, and these; raise RolloutError if it has
-    none."""
+    """Read the line's problem, the key of its solutions, and these."""
     if len(raw) > LONGEST_LINE_BYTES:
         raise RolloutError(
             f"{where} has more than {LONGEST_LINE_BYTES} bytes; expected one problem a line"

@@ -31,11 +31,10 @@ BYTES_AROUND, BYTES_A_BYTE = 2**16, 12
 
 
 class OpenAIEngine:
-    """An author that asks a served model, until its budget is spent."""
+    """An author that asks a served model, by rounds of a ``kind``, until its budget is spent."""
 
     def __init__(self, options: Any, settings: EngineSettings, kind: "type[TextRound]") -> None:
-        self.options, self.settings = options, settings
-        self._round = kind
+        self.options, self.settings, self._round = options, settings, kind
         self.books = Books(settings.folder / settings.node, settings.notify)
         self.dialect, self.has_written = Dialect(), False
         self._told: set[str] = set()
@@ -98,7 +97,6 @@ class TextRound:
     """Requests of one round for texts, and what they have brought so far."""
 
     one_by_one: ClassVar[bool] = False
-    """True: each completion is asked for by itself."""
 
     def __init__(self, engine: OpenAIEngine, requests: Requests, seed: int) -> None:
         self.engine, self.requests, self.seed = engine, requests, seed
@@ -106,12 +104,9 @@ class TextRound:
         self.slots = asyncio.Semaphore(engine.options.concurrency)
         self.kept = engine.books.begin(seed)  # answers that came before a crash
         self.texts: dict[ChatRequest, list[tuple[str, End]]] = {}
-        self.trouble = ""
-        """Reason why nothing more is asked in this round; empty: there is none."""
-        self.refused: tuple[str, int] | None = None
-        """Reason and status of a question that was not taken."""
-        self.unusable: list[str] = []
-        """Reasons of the episodes that are left out."""
+        self.trouble = ""  # why nothing more is asked in this round
+        self.refused: tuple[str, int] | None = None  # why a question was not taken, and the status
+        self.unusable: list[str] = []  # why episodes are left out
 
     def completions(self, author: str) -> list[Completion]:
         """List the texts in the order of the requests, with indices without gaps."""
@@ -231,7 +226,6 @@ class TextRound:
         return replace(self.engine.options.cost(self._most_prompt(ask), most), booked=1)
 
     def _most_prompt(self, ask: ChatRequest) -> int:
-        """Bound the tokens of a prompt: one for each byte of the question, and those that a server
-        puts around it."""
+        """Bound the tokens of a prompt: one a byte, and those that a server puts around it."""
         problem = self.requests[ask.place].problem
         return len((problem.system + problem.question).encode()) + TOKENS_AROUND

@@ -20,17 +20,14 @@ from potluck.rollout.base import (
     Sampler,
 )
 from potluck.rollout.server import NotWritten, read_written
-from potluck.rollout.tinker.session import Asked, TinkerSession
+from potluck.rollout.tinker.session import OTHER_SERVER, Asked, TinkerSession
 from potluck.types import Completion, NonFiniteError
 
-AT_ONCE = 16
-"""Requests that are under way at once, each with a thread."""
+AT_ONCE = 16  # requests that are under way, each with a thread
 
 
 @dataclass(frozen=True, eq=False)
 class TinkerEngine(Engine):
-    """An engine on the adapter of a session."""
-
     session: TinkerSession
 
     def generate(
@@ -46,8 +43,7 @@ class TinkerEngine(Engine):
             begun.extend(islice(asking, 1))
             if len(said) != request.count:
                 wrote = f"{len(said)} completions of {request.problem.id!r}, not {request.count}"
-                way_out = "take another server, or another version of it"
-                raise RolloutError(f"{self.session.options.url} wrote {wrote}; {way_out}")
+                raise RolloutError(f"{self.session.options.url} wrote {wrote}; {OTHER_SERVER}")
             for index, each in enumerate(said):
                 written.append(self._completion(each, request, index, author))
         progress(total, total)
@@ -72,8 +68,7 @@ class TinkerEngine(Engine):
         url, what = self.session.options.url, f"completion {index} of {request.problem.id!r}"
         try:
             if said.logprobs is None:
-                way_out = "take another server, or another version of it"
-                raise NotWritten("without log-probabilities", way_out)
+                raise NotWritten("without log-probabilities", OTHER_SERVER)
             if not np.isfinite(said.logprobs).all():
                 raise NonFiniteError(f"{url} wrote {what} with a log-probability of no finite size")
             # Why it ended, servers tell otherwise, or not at all.

@@ -45,10 +45,9 @@ SAYINGS = {
 READY_S = 20.0
 UNANSWERED = "APIConnectionError", "APITimeoutError"
 PROBE_RATE, PROBE_KEPT_S = 1e-3, 3600
-Pair = tuple[np.ndarray, np.ndarray]
-"""Ids of a prompt and of its completion."""
-Asked = tuple[str, Cost, Future[Any]]
-"""Name of a call, the most that it can cost, and its answer."""
+OTHER_SERVER = "take another server, or another version of it"
+Pair = tuple[np.ndarray, np.ndarray]  # ids of a prompt and of its completion
+Asked = tuple[str, Cost, Future[Any]]  # a call's name, the most that it can cost, its answer
 Attempt = Callable[[], Any]
 Tick = Callable[[], None]
 
@@ -70,9 +69,7 @@ class TinkerSession:
 
     options: TinkerOptions
     model: str
-    """Name of the model on the server."""
-    folder: Path
-    """Folder of the node."""
+    folder: Path  # of the node
 
     def __post_init__(self) -> None:
         """Connect; raise RolloutError unless the server has the model."""
@@ -98,8 +95,8 @@ class TinkerSession:
             )
 
     def open(self, rank: int, seed: int, saved: str, ids: Sequence[int]) -> None:
-        """Make an adapter, as the state ``saved`` on the server if there is one; raise RolloutError
-        if there is no room for it, or the server does not learn ``ids`` as it should."""
+        """Make an adapter, from the state ``saved`` on the server if there is one; RolloutError if
+        the server has no room, or does not learn ``ids`` as it should."""
         self.books.begin(0)  # a line that a crash cut off would spoil the next
         create = partial(self._service.create_lora_training_client, base_model=self.model)
         create = partial(create, rank=rank, seed=seed)
@@ -137,7 +134,7 @@ class TinkerSession:
         if [*map(len, found)] != [len(p) + len(t) - 1 for p, t in rows]:
             raise RolloutError(
                 f"{self.options.url} told other log-probabilities than those of the {len(rows)} "
-                f"completions that it was to read; take another server, or another version of it"
+                f"completions that it was to read; {OTHER_SERVER}"
             )
         return [of[len(p) - 1 :][: len(t)] for of, (p, t) in zip(found, rows, strict=True)]
 

@@ -17,16 +17,16 @@ LATER = (429, *GONE)
 TRIES_OF_500 = 3
 """Attempts after status 500: such an error may pass, but is not worth all of ``timeout_s``."""
 NO_FOLDER = "it does not see that folder: name one that both see in [node.NAME.engine] folder"
-OTHER_SIZES = "its model has other sizes, and is broken now: restart it with the node's own"
 NO_DEVELOPMENT = "start it with VLLM_SERVER_DEV_MODE=1"
 NOT_SWITCHED_ON = "this must be switched on when it is started, see docs/vllm.md"
 SAYINGS = (
     ("/v1/load_lora_adapter", "No adapter found", NO_FOLDER),
-    ("/v1/load_lora_adapter", "max_lora_rank", "restart it with --max-lora-rank of lora.r or more"),
     ("/collective_rpc", "Repo id must be in the form", NO_FOLDER),
-    ("/collective_rpc", "Worker failed with error ''", OTHER_SIZES),
-    ("/collective_rpc", "The size of tensor", OTHER_SIZES),
-    ("/collective_rpc", "status 500", "see its log: vLLM may be too old to reload from a path"),
+    (
+        "/collective_rpc",
+        "status 500",
+        "docs/vllm.md: it may have another model, or be too old to reload",
+    ),
     ("/collective_rpc", "status 404", NO_DEVELOPMENT),
     ("/sleep", "status 404", NO_DEVELOPMENT),
     ("/wake_up", "status 404", NO_DEVELOPMENT),
@@ -35,7 +35,7 @@ SAYINGS = (
     ("/", "status 404", NOT_SWITCHED_ON),
     ("/", "status 405", NOT_SWITCHED_ON),
 )
-"""Ways out by the path's beginning and what the trouble says, in the words of vLLM 0.27 to 0.32."""
+"""Ways out by the path's beginning and what vLLM 0.27 to 0.32 say; docs/vllm.md has more."""
 
 
 class Disconnected(RolloutError):
@@ -48,8 +48,7 @@ class VllmClient(Client):
     def __init__(self, address: Address) -> None:
         root = address.url.rstrip("/").removesuffix("/v1").rstrip("/")
         super().__init__(address, root, proxies=False)
-        self.breaks = 0
-        """Connections so far that were refused or broke."""
+        self.breaks = 0  # of connections so far, refused ones too
 
     async def ask(
         self,
@@ -61,11 +60,8 @@ class VllmClient(Client):
         fine: Sequence[int] = (200,),
         breaks: int | None = None,
     ) -> bytes:
-        """Wait for the body of the answer, whose status is one of ``fine``.
-
-        Raise RolloutError for any other status, no answer in time, or one beyond ``limit_bytes``.
-        With a number of ``breaks``, raise Disconnected instead of asking once there are more.
-        """
+        """Wait for the body of an answer whose status is one of ``fine``; else raise RolloutError.
+        With a number of ``breaks``, raise Disconnected instead of asking once there are more."""
         pause_s, stumbles, trouble = FIRST_PAUSE_S, 0, ""
         try:
             async with asyncio.timeout(self.address.timeout_s):

@@ -52,8 +52,7 @@ class ServerEngine(Engine):
     options: Any
     """Options of its table, ``VllmOptions``: their module imports this one."""
     weight_sync: WeightSync
-    kind: "type[ServerWriting] | None" = None
-    """Class that writes; None: ``ServerWriting``."""
+    kind: "type[ServerWriting]"
 
     @property
     def server_mismatch(self) -> float | None:
@@ -67,17 +66,16 @@ class ServerEngine(Engine):
         total = sum(each.count for each in server_requests)
         while wait([self.weight_sync.writing], TICK_S).not_done:
             progress(0, total)  # an evaluation, with other weights
-        kind = self.kind or ServerWriting
-        return kind(self, server_requests, sampler, author).collect(progress)
+        return self.kind(self, server_requests, sampler, author).collect(progress)
 
     @property
     def overlaps(self) -> bool:
-        return self.options.overlap and not self.kind
+        return self.options.overlap and not self.settings.environment
 
     def begin(self, requests: Requests, sampler: Sampler, *, author: str) -> "ServerWriting | None":
         if not (server_requests := self._requests(requests, sampler)):
             return None
-        # In main memory, until what is written is checked against them.
+        # Kept in main memory, until what is written is checked against them.
         kept = trained_copy(self.policy.network)
         return ServerWriting(self, server_requests, sampler, author, kept)
 
@@ -106,8 +104,7 @@ class ServerEngine(Engine):
         return [each for each in server_requests if each.count]
 
 
-Check = tuple[ServerRequest, Sequence[Completion]]
-"""Completions that are scored again."""
+Check = tuple[ServerRequest, Sequence[Completion]]  # which are scored again
 
 
 class ServerWriting:
@@ -129,8 +126,7 @@ class ServerWriting:
         author: str,
         kept: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> None:
-        """Begin to write with the weights of now. ``kept`` are these if the network's change until
-        ``collect``."""
+        """Begin to write. ``kept`` are the weights of now, if they may change until ``collect``."""
         self._engine, self._requests, self._kept = engine, requests, kept
         self._sampler, self._author = sampler, author
         self.ends = 0, len(requests) - 1
@@ -206,8 +202,7 @@ class ServerWriting:
     async def _ask_all(
         self, waiting: dict[int, ServerRequest], breaks: int, again: bool
     ) -> list[Disconnected]:
-        """Take what is answered before a connection breaks out of ``waiting``; return the break, as
-        each request has met it."""
+        """Take what is answered out of ``waiting``; return the breaks that requests have met."""
         broken: list[Disconnected] = []
 
         async def ask(place: int, request: ServerRequest) -> None:
@@ -234,8 +229,8 @@ class ServerWriting:
 
 
 async def require_server(address: Address, model: str, *, adapter: bool, longest: int) -> None:
-    """Raise RolloutError unless a server is there now that serves ``model``, or is yet to get it
-    as an adapter, with ``longest`` tokens of prompt and completion together."""
+    """Raise RolloutError unless a server is there now that serves ``model``, or is to get it as
+    an adapter, with ``longest`` tokens of prompt and completion together."""
     async with VllmClient(replace(address, timeout_s=min(address.timeout_s, 5.0))) as client:
         raw = await client.ask("GET", "/v1/models")
         try:
@@ -258,9 +253,8 @@ async def require_server(address: Address, model: str, *, adapter: bool, longest
 def sampling_of(sampler: Sampler) -> dict[str, float]:
     """Say ``sampler`` in a server's words, its defaults switched off.
 
-    A server takes missing ones from the model's generation_config.json: for Qwen2.5-Instruct top-k
-    20, top-p 0.8 and a repetition penalty. Raise RolloutError if no server can draw like this and
-    say how likely each token was.
+    A server takes missing ones from the model's generation_config.json. Raise RolloutError if no
+    server can draw like this and say how likely each token was.
     """
     plain = {"min_p": 0.0, "repetition_penalty": 1.0}
     plain |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}

@@ -21,10 +21,9 @@ BYTES_A_TOKEN, BYTES_AROUND = 512, 2**16
 CHECKED_ROWS, CHECKED_TOKENS = 8, 128
 """Completions of a request, and tokens of each, that are scored again."""
 EVIDENCE = 20.0
-"""Log-likelihood ratio, nats, from which a server is held to tell the numbers of another mode. If
-it tells the right ones, noise looks like that in one of e^20 checks."""
-LEAST = 1e-12
-"""Nats: no mean difference is taken to be smaller."""
+"""Log-likelihood ratio, nats, from which a server is held to tell the numbers of another mode:
+noise looks like that in one of e^20 checks."""
+LEAST = 1e-12  # nats: no mean difference is taken to be smaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +103,7 @@ def require_ours(
     completions: Sequence[Completion],
     options: Any,
 ) -> np.ndarray:
-    """Compute gap_X: |ln p of the server - ln p of ``policy``| of X tokens of some completions of
-    one request, nats.
+    """Compute gap_X: |ln p of the server - ln p of ``policy``| of X tokens of one request, nats.
 
     Raise RolloutError if the mean is above the options' tolerance, or the server tells the numbers
     of the other ``--logprobs-mode``, which may be nearer than that. If its noise has a Laplace

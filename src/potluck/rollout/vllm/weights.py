@@ -1,8 +1,5 @@
-"""Weights for a server: a folder of ``save_pretrained``, and requests to reload it.
-
-The requests are vLLM's (docs/vllm.md says which versions have them). The folder has the whole
-model, or only the adapter if a LoRA node trains one.
-"""
+"""Weights for a vLLM server: a folder of the model, or of a LoRA node's adapter, and requests to
+reload it (docs/vllm.md says which versions have them)."""
 
 import re
 import shutil
@@ -28,18 +25,15 @@ VERSION = re.compile(r"[0-9a-f]{24}(\.part)?")
 
 
 class WeightSync:
-    """A server's copy of a model that is trained here. The server reloads when the weights have
-    changed since it was told last, and whenever it has slept between two writings, to free its GPU:
-    it has thrown its weights away."""
+    """A server's copy of a model that is trained here. It reloads when the weights have changed,
+    and whenever it has slept between two writings: it has thrown its weights away."""
 
     def __init__(self, policy: LanguageModel, options: Any, settings: EngineSettings) -> None:
         place = Path(options.folder) if options.folder else settings.folder
         self.policy, self.sleeps = policy, options.sleeps
         self.folder = (place / settings.node / "served").absolute()
-        """Folder of this node alone, which the server must find under the same path."""
         self.adapter = options.model if settings.adapter else ""
-        """Name under which the server loads the adapter of a LoRA node; empty: the model has none,
-        and the server replaces the weights that it started with."""
+        """Name of the adapter; empty: there is none, and the server's weights are replaced."""
         self._served_version = ""
         self.writing: Future[None] = Future()
         """Writing of the server: until it is done, the weights there must stay."""
@@ -48,8 +42,7 @@ class WeightSync:
         """Mean difference of the last writing's log-probabilities, see ``require_ours``."""
 
     def snapshot(self) -> Path:
-        """Write the weights as they are now into a folder that has their name; return it. Raise
-        RolloutError if the disk is full, say."""
+        """Write the weights of now into a folder of their name; RolloutError if that fails."""
         place = self.folder / weights_digest(self.policy.network, trained=True)
         if place.exists():
             return place
@@ -65,7 +58,7 @@ class WeightSync:
         return place
 
     async def push(self, client: VllmClient, place: Path) -> None:
-        """Have the server load the weights of ``place`` if it has others, or raise RolloutError."""
+        """Have the server load the weights of ``place`` if it has others."""
         if place.name == self._served_version:
             return
         self.forget()  # until they are known to be there again

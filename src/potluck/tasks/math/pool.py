@@ -69,26 +69,22 @@ def require_algebra() -> None:
 class Workers:
     """Processes that judge; safe to call from any thread."""
 
-    def __init__(
-        self, count: int = 0, cpu_limit_s: float = CPU_LIMIT_S, wall_limit_s: float = WALL_LIMIT_S
-    ) -> None:
+    def __init__(self, count: int = 0, cpu_limit_s: float = CPU_LIMIT_S) -> None:
         """Start nothing yet. ``count``: processes; 0: one for each core, at most four."""
-        self._count = count or min(available_cores(), MOST_PROCESSES)
-        self._wall_limit_s = wall_limit_s
+        count = count or min(available_cores(), MOST_PROCESSES)
         self._lock = threading.Lock()
-        limits = cpu_limit_s, MEMORY_LIMIT_BYTES
-        self.idle = [Confined(__name__, *limits) for _ in range(self._count)]
+        self.idle = [Confined(__name__, cpu_limit_s, MEMORY_LIMIT_BYTES) for _ in range(count)]
 
     def judge(self, asks: Sequence[Ask]) -> list[bool]:
         """Tell ``same_answer`` of each; False too where that takes too much time or memory. Raise
         TaskError where no process can be started."""
-        with self._lock, ThreadPoolExecutor(self._count) as threads:
+        with self._lock, ThreadPoolExecutor(len(self.idle)) as threads:
             return list(threads.map(self._judge, asks))
 
     def _judge(self, ask: Ask) -> bool:
         short, worker = ask._replace(question=ask.question[:LONGEST_QUESTION]), self.idle.pop()
         try:
-            return worker.ask(json.dumps(short) + "\n", self._wall_limit_s) == "1"
+            return worker.ask(json.dumps(short) + "\n", WALL_LIMIT_S) == "1"
         except NotReady as error:
             why = str(error) or "its process ended as it began"
             raise TaskError(
@@ -97,12 +93,6 @@ class Workers:
             ) from None
         finally:
             self.idle.append(worker)
-
-    def close(self) -> None:
-        """End the processes; the next question starts new ones."""
-        with self._lock:
-            for worker in self.idle:
-                worker.end()
 
 
 _kept: dict[Ask, bool] = {}

@@ -95,7 +95,7 @@ def test_the_matrix_opens_on_what_differs_and_menus_have_declared_numbers_alone(
             rows = 40.0 if (learner, author) == ("large", "small") else 90.0
             taken = 0.99 if author == "wide" else 1.0
             cell |= {"success_weight": taken, "gradient_share": None, "rows_trained": rows}
-            cell |= {"filtered_share_negative": 0.0, "token_weight_min": 0.5}
+            cell |= {"filtered_share_negative": 0.0, "k1_positive": 0.5}
     told.whole.curves["large"].columns["seconds/unheard-of"] = [1.0] * 60
     told.whole.evaluations["large"]["rewards/brevity"] = [0.5] * 7
     page = show(f"{address}#/run//curves", viewport={"width": 1200, "height": 6000})
