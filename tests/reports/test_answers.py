@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from potluck.reports.answers import (
     ANSWERS,
+    ControlAnswer,
     add_answers,
     answer_of,
     answers,
@@ -125,16 +126,13 @@ def test_pass_at_4_is_told_where_there_are_four_of_each(tmp_path):
         (-0.01, 0.05, "no difference shown"),
     ],
 )
-def test_the_sentence_says_what_the_interval_does(tmp_path, low, high, verdict):
-    ours, theirs = drawn(1, 0.7, range(40)), drawn(2, 0.5, range(40))
-    write(tmp_path / "run", "small", ours)
-    write(tmp_path / "control", "small", theirs)
-    found = answer_of(tmp_path / "run", tmp_path / "control", "small", "alone", ROUNDS)
-    middle = (low + high) / 2
-    said = sentence(replace(found, difference=(middle, low, high)))
-    assert said.startswith(f"small: {verdict}. Own reward ")
-    assert f"{middle:+.3f}".replace("0.", ".") in said
-    assert "by itself with all of the writing" in said
+def test_the_sentence_says_what_the_interval_does(low, high, verdict):
+    found = ControlAnswer("small", "alone", 0.7, 0.6, (0.02, low, high), 9, (8, 8))
+    said = sentence(found)
+    assert said.startswith(
+        f"small: {verdict}. Own reward .700 together, .600 by itself with all of"
+    )
+    assert "+.020 [" in said
 
 
 def test_answers_are_kept_and_a_later_one_replaces_an_earlier_one(tmp_path):

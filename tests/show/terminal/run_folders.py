@@ -107,11 +107,11 @@ def make_run(
     problems: Sequence[Mapping[str, Any]] = (),
     **changes: Any,
 ) -> Path:
-    """A run in which every node tells the same; a file that would be empty is not there."""
-    path.mkdir()
+    """Write a run in which every node tells the same; a file that would be empty is not there."""
+    path.mkdir(parents=True, exist_ok=True)
     (path / "recipe.json").write_text(json.dumps(recipe(*nodes, **changes)))
     for node in nodes:
-        (path / node).mkdir()
+        (path / node).mkdir(exist_ok=True)
         for name, lines in (
             ("metrics.jsonl", rounds),
             ("evaluation.jsonl", evaluations),

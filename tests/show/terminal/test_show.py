@@ -4,7 +4,6 @@ import pytest
 from rich.console import Console
 
 from potluck.episode import ToolCall, Turn
-from potluck.evaluation.grade import ProblemScores, count_right
 from potluck.objective.habit import BEGIN, Habit
 from potluck.reports.doubts import BEGINNING
 from potluck.show.terminal.show import show
@@ -105,18 +104,10 @@ def test_where_others_failures_are_never_learned_from_no_share_of_them_is_shown(
 def test_what_a_node_made_of_an_author_is_the_mean_of_the_last_five_rounds(tmp_path):
     early = metrics(0, sources={"small": source(reward_mean=9.0)})
     text = shown(make_run(tmp_path / "run", "small", rounds=[early, *map(metrics, range(1, 6))]))
-    assert row(text, "small  small") == ["0.375", "-0.125", "33%", "0.98", "0.750", "50%"]
-    assert row(text, "small  large") == ["0.375", "-3.500", "33%", "0.98", "-", "50%"]
-
-
-def test_only_the_columns_that_are_shown_are_explained(tmp_path):
-    text = shown(make_run(tmp_path / "run", "small", rounds=[metrics(0)]))
     assert "\nESS: Effective" in text
     assert "\nworth: " not in text
-    line = metrics(0, sources={"large": source(worth=0.5, effective_sample_size=None)})
-    text = shown(make_run(tmp_path / "other", "small", rounds=[line]))
-    assert "\nESS: Effective" not in text
-    assert "\nworth: Gain" in text
+    assert row(text, "small  small") == ["0.375", "-0.125", "33%", "0.98", "0.750", "50%"]
+    assert row(text, "small  large") == ["0.375", "-3.500", "33%", "0.98", "-", "50%"]
 
 
 def test_numbers_of_episodes_have_a_table_of_their_own(tmp_path):
@@ -135,27 +126,24 @@ def test_each_author_has_a_right_and_a_wrong_answer_of_the_last_round(tmp_path):
         written(round=2, text="old"),
         written(text="good"),
         written(index=1, reward=0.0, text="bad"),
-        written(author="large", reward=0.0, text="worse"),
+        written(author="large", problem="other", reward=0.23, text="worse"),
         written(author="large", index=1, reward=0.0, text="spare"),
     ]
-    text = shown(make_run(tmp_path / "run", "small", completions=completions))
-    answers = [line.strip() for line in text.split("Answers of the last round")[1].splitlines()]
-    assert [line for line in answers if line] == [
-        "large  wrong  digits/1+2",
-        "worse",
-        "small  right  digits/1+2",
-        "good",
-        "small  wrong  digits/1+2",
-        "bad",
-    ]
-
-
-def test_an_answer_stands_below_its_question_and_the_right_answer_where_they_are_known(tmp_path):
-    completions = [written(text="bad", reward=0.0), written(problem="other", text="good")]
     problems = [{"round": 0, "problem": "digits/1+2", "question": "1+2=", "answer": "3"}]
     text = shown(make_run(tmp_path / "run", "small", completions=completions, problems=problems))
-    assert "digits/1+2\n  question: 1+2=\n  right answer: 3\n  bad\n" in text
-    assert "other\n  good\n" in text
+    answers = [line.strip() for line in text.split("Answers of the last round")[1].splitlines()]
+    assert [line for line in answers if line] == [
+        "large  wrong (reward 0.23)  other",
+        "worse",
+        "small  right  digits/1+2",
+        "question: 1+2=",
+        "right answer: 3",
+        "good",
+        "small  wrong  digits/1+2",
+        "question: 1+2=",
+        "right answer: 3",
+        "bad",
+    ]
 
 
 def test_an_episode_is_shown_turn_by_turn_below_what_was_asked(tmp_path):
@@ -196,24 +184,15 @@ def test_of_a_long_episode_the_beginning_and_the_end_are_shown(tmp_path):
     assert "... 68 more lines" in lines
 
 
-def test_right_is_what_an_evaluation_calls_right_and_other_rewards_are_told(tmp_path):
-    rewards = (0.23, 1 - 1e-12, 2.5, -0.1)
-    for reward in rewards:
-        completions = [written(reward=reward, text="x")]
-        text = shown(make_run(tmp_path / str(reward), "small", completions=completions))
-        is_counted = count_right(ProblemScores("x", (reward,), 0)) == 1
-        label = "right" if is_counted else "wrong"
-        assert f"small  {label} (reward {reward:.3g})  digits/1+2" in text
-
-
 @pytest.mark.parametrize("terminal", [False, True])
 def test_hostile_text_is_shown_as_text_wherever_it_stands(tmp_path, terminal):
+    hostile = {HOSTILE: habit(tested_habit=HOSTILE)["large"]}
     path = make_run(
         tmp_path / "run",
         "small",
         name=HOSTILE,
         task={"name": HOSTILE},
-        rounds=[metrics(0, sources={HOSTILE: source()}, seconds={HOSTILE: 1.0})],
+        rounds=[metrics(0, sources=hostile, seconds={HOSTILE: 1.0})],
         completions=[written(text=HOSTILE, author=HOSTILE, problem=HOSTILE)],
         problems=[{"problem": HOSTILE, "question": HOSTILE, "answer": HOSTILE}],
     )
@@ -225,8 +204,7 @@ def test_hostile_text_is_shown_as_text_wherever_it_stands(tmp_path, terminal):
     assert "\x1b[31m[red]" not in text
 
 
-@pytest.mark.parametrize("terminal", [False, True])
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("terminal, count", [(False, 3), (True, 7)])
 def test_no_line_is_wider_than_80_columns_and_no_node_is_lost(tmp_path, terminal, count):
     nodes = [f"node-with-a-long-name-{at}" for at in range(count)]
     path = make_run(tmp_path / "run", *nodes, rounds=[metrics(0), metrics(1)])
@@ -309,10 +287,3 @@ def test_a_habit_is_proven_from_where_the_test_takes_it_for_proven(tmp_path):
         text = told(tmp_path / str(at), habit(habit_gain=gain))
         assert ("are not learned from: they" in text) == Habit(("4",), gain, 0.05).is_silenced
     assert f"{BEGIN} " == BEGINNING
-
-
-def test_a_phrase_and_a_name_steer_no_terminal(tmp_path):
-    sources = {HOSTILE: habit(tested_habit=HOSTILE)["large"]}
-    text = shown(make_run(tmp_path / "run", "small", rounds=[metrics(0, sources=sources)]))
-    assert "[red]boo" in text
-    assert [each for each in STEERS if each in text] == []

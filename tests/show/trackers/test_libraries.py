@@ -43,6 +43,10 @@ def home(tmp_path_factory):
         wandb.teardown()  # ends the process that it keeps
 
 
+def about(node, folder):
+    return About("curves", "digits", node, folder, 0, False, {}, "offline")
+
+
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
     models = {
@@ -185,20 +189,15 @@ def test_the_curves_are_the_numbers_of_the_runs_own_files(whole, name):
     assert told(whole, "small")["reward/own"] != told(whole, "large")["reward/own"]
 
 
-def test_a_round_can_be_seen_in_tensorboard_while_the_run_goes_on(tmp_path):
-    tracker = TRACKERS["tensorboard"](About("p", "g", "small", tmp_path, 0, False, {}, "offline"))
-    tracker.log(0, {"loss": 0.5})
-    assert read_tensorboard(tmp_path, "small") == {"loss": [(0, 0.5)]}
-    tracker.close(failed=False)
-
-
 @pytest.mark.parametrize("name", TRACKERS)
 def test_what_is_closed_leaves_no_thread_behind(home, tmp_path, name):
     before = set(threading.enumerate()) if name != "wandb" else None
-    tracker = TRACKERS[name](About("p", "g", "small", tmp_path, 0, False, {}, "offline"))
+    tracker = TRACKERS[name](about("small", tmp_path))
     if before is None:  # its threads are those of its process, which serves all runs
         before = set(threading.enumerate())
     tracker.log(0, {"loss": 0.5})
+    if name == "tensorboard":  # a round can be seen while the run goes on
+        assert read_tensorboard(tmp_path, "small") == {"loss": [(0, 0.5)]}
     tracker.close(failed=False)
     assert set(threading.enumerate()) <= before
 
@@ -221,18 +220,19 @@ def test_a_resumed_run_is_the_same_run_of_wandb_and_tells_what_it_lives_again_ag
         assert again == expected[:first] + expected[2:]
 
 
-def test_a_resumed_run_is_the_same_run_of_trackio_and_another_one_is_not(cut, recipe, tmp_path):
+def test_a_resumed_run_is_the_same_run_of_trackio_and_another_one_is_not(cut, tmp_path):
     from trackio.sqlite_storage import SQLiteStorage
 
     rounds = [row["step"] for row in trackio_rows("cut", "large") if "loss" in row]
     assert rounds == [0, 1, 2, 3, 2, 3]
-    config = ("rounds=1", "evaluation.problems=0", "evaluation.out_of_distribution=0")
-    for folder in ("one", "two"):
-        run(recipe(*config, "log.group=short", "log.to=['trackio']"), tmp_path / folder)
+    for _ in range(2):
+        tracker = TRACKERS["trackio"](about("large", tmp_path))
+        tracker.log(0, {"loss": 0.5})
+        tracker.close(failed=False)
     runs = SQLiteStorage.get_run_records("curves")
     names = [record["name"] for record in runs]
     assert names.count("cut/large") == 1
-    assert names.count("short/large") == 2
+    assert names.count("digits/large") == 2
 
 
 def test_wandb_is_told_the_recipe_the_group_and_how_it_ended(whole, cut, recipe):
@@ -286,10 +286,9 @@ def test_a_run_that_is_watched_is_the_same_run(whole, recipe, tmp_path):
 def test_a_run_of_trackio_that_a_user_has_open_stays_open(home, tmp_path, capsys):
     import trackio
 
-    about = About("p", "g", "small", tmp_path, 0, False, {}, "offline")
     mine = trackio.init("mine", embed=False, auto_log_cpu=False, auto_log_gpu=False)
     capsys.readouterr()
-    TRACKERS["trackio"](about).close(failed=False)
+    TRACKERS["trackio"](about("small", tmp_path)).close(failed=False)
     assert capsys.readouterr().out == ""  # nothing of what it prints tears the display
     assert trackio.context_vars.current_run.get() is mine
     trackio.finish()
@@ -327,10 +326,9 @@ def test_the_mode_is_what_wandb_begins_with(recipe, tmp_path, monkeypatch):
         raise Enough(mode)
 
     monkeypatch.setattr(wandb, "init", init)
-    begin = About("p", "g", "small", tmp_path, 0, False, {}, "online")
     for mode in ("online", "offline"):
         with pytest.raises(Enough, match=mode):
-            TRACKERS["wandb"](dataclasses.replace(begin, wandb_mode=mode))
+            TRACKERS["wandb"](dataclasses.replace(about("small", tmp_path), wandb_mode=mode))
 
 
 CALLED = {"role": "assistant", "content": "", "calls": [{"name": "add", "arguments": {"a": 1}}]}
@@ -364,7 +362,7 @@ TABLES = {"tensorboard": tensorboard_table, "wandb": wandb_table}
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_of_completions_is_read_back(home, tmp_path, name):
-    tracker = TRACKERS[name](About("curves", "t", "small", tmp_path, 0, False, {}, "offline"))
+    tracker = TRACKERS[name](about("small", tmp_path))
     tracker.table(2, ROWS, [])
     tracker.close(failed=False)
     assert TABLES[name](tmp_path) == ROWS
@@ -378,13 +376,6 @@ def test_completions_of_all_authors_and_alerts_are_in_trackio(whole, tmp_path, c
     assert sorted(trace["step"] for trace in traces) == [line["round"] for line in recorded]
     assert {trace["metadata"]["author"] for trace in traces} == set(NODES)
     problems = {line["problem"]: line for line in lines(whole, "small", "problems")}
-    graded = {
-        (line["round"], line["problem"], line["author"], line["index"]): line["reward"]
-        for line in lines(whole, "small", "completions")
-    }
-    for line in recorded:
-        key = tuple(line[name] for name in ("round", "problem", "author", "index"))
-        assert line["reward"] == pytest.approx(graded[key], abs=1e-3)
     for trace in traces:
         facts = trace["metadata"]
         asked, answered = (message["content"] for message in trace["messages"])
@@ -392,12 +383,11 @@ def test_completions_of_all_authors_and_alerts_are_in_trackio(whole, tmp_path, c
         assert 0 <= facts["likelihood"] <= 1
         assert facts["author"] != "small" or facts["weight"] in (1, None)
         assert answered
-    about = About("curves", "t", "small", tmp_path, 0, False, {}, "offline")
-    tracker = TRACKERS["trackio"](about)
+    tracker = TRACKERS["trackio"](about("small", tmp_path))
     capsys.readouterr()
     tracker.alert(7, "small: silent", "nothing came of large")
     tracker.close(failed=False)
     assert capsys.readouterr().out == ""
-    alerts = SQLiteStorage.get_alerts("curves", "t/small")
+    alerts = SQLiteStorage.get_alerts("curves", "digits/small")
     told = "small: silent", "nothing came of large", 7
     assert told in [(alert["title"], alert["text"], alert["step"]) for alert in alerts]

@@ -94,9 +94,6 @@ def made_node(name: str, place: int, rounds: int) -> NodeView:
         phase=["write", "learn", "wait"][place % 3],
         done=30,
         total=96,
-        tokens_per_s=1234.5 / (1 + place),
-        sent_bytes=13_250 + place,
-        received_bytes=44_100,
     )
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from potluck.reports.status import FolderStatus, PeerLine, StatusLine
+from potluck.reports.status import FolderStatus, StatusLine
 from potluck.reports.tokens import columns_of
-from show.terminal.run_folders import metrics, recipe
+from show.terminal import run_folders
+from show.terminal.run_folders import metrics
 
 
 def lines(rows):
@@ -34,14 +35,10 @@ def recorded(round, surprise, **changes):
 
 def make_run(folder, *nodes, rounds=3, **changes):
     """Write a run of these nodes, with some rounds of each; return its folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "recipe.json").write_text(json.dumps(recipe(*nodes, **changes)))
-    for node in nodes:
-        for round in range(rounds):
-            append(folder / node / "metrics.jsonl", metrics(round))
-            append(folder / node / "completions.jsonl", completion(round))
-        append(folder / node / "evaluation.jsonl", {"round": 0, "validation": 0.25})
-    return folder
+    told = {"rounds": map(metrics, range(rounds)), "completions": map(completion, range(rounds))}
+    told = {name: [*lines] for name, lines in told.items()}
+    told["evaluations"] = [{"round": 0, "validation": 0.25}]
+    return run_folders.make_run(folder, *nodes, **told, **changes)
 
 
 def status(node, *, age_s=0.0, peers=None, **changes):
@@ -53,7 +50,3 @@ def write_status(folder, node, **changes):
     (folder / node).mkdir(parents=True, exist_ok=True)
     file = folder / node / "status.json"
     file.write_bytes(msgspec.json.encode(status(node, **changes)))
-
-
-def peer(**changes):
-    return PeerLine(**changes)

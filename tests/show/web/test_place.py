@@ -1,5 +1,6 @@
 """Folders as a feed: runs, found without following what an id says."""
 
+import os
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -8,7 +9,7 @@ from potluck.show.web import place as place_module
 from potluck.show.web.feed import NotHereError
 from potluck.show.web.place import Place
 from potluck.show.web.views import ExperimentEntry
-from potluck.types import PotluckError, RunFolderError
+from potluck.types import PotluckError
 from show.web.run_files import make_run, write_status
 
 
@@ -32,8 +33,6 @@ def test_runs_of_a_folder_and_below_the_newest_first(tmp_path):
     make_run(tmp_path / "old", "small")
     make_run(tmp_path / "more" / "new", "small", rounds=4)
     place = Place([tmp_path])
-    import os
-
     os.utime(tmp_path / "old" / "small" / "metrics.jsonl", (1, 1))
     os.utime(tmp_path / "old", (1, 1))
     assert [entry.run for entry in place.start().runs] == ["more/new", "old"]
@@ -109,11 +108,6 @@ def test_the_folder_that_is_watched_has_no_name_in_an_id(tmp_path, monkeypatch):
 
     monkeypatch.setattr(place_module, "experiment_feeds", lambda: [Cells])
     assert [each.experiment for each in Place([tmp_path]).start().experiments] == [":family"]
-
-
-def test_a_folder_that_is_not_there_is_told_in_a_line(tmp_path):
-    with pytest.raises(RunFolderError, match="there is no folder"):
-        Place([tmp_path / "nothing"])
 
 
 def test_a_broken_feed_of_another_distribution_is_told_in_a_line(tmp_path, monkeypatch):

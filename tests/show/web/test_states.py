@@ -6,8 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from potluck.reports.runs import read_recipe
+from potluck.reports.status import PeerLine
 from potluck.show.web.states import MOST_NODES, Facts, Here, facts_of, node_views
-from show.web.run_files import peer, recipe, status
+from show.terminal.run_folders import recipe
+from show.web.run_files import status
 
 NOW_S = 1_000_000.0
 MODELS = {"north": "m-north", "south": "m-south"}
@@ -34,9 +36,7 @@ def views(**nodes):
     "age_s, phase, done, state",
     [
         (0, "learn", 5, "training"),
-        (4.9, "", 5, "training"),
         (5.1, "", 5, "silent"),
-        (599, "", 5, "silent"),
         (601, "", 5, "stopped"),
         (5.1, "", 10, "ended"),
         (9999, "ended", 5, "ended"),
@@ -55,7 +55,7 @@ def test_before_the_first_round_one_waits_and_the_other_is_awaited():
     waits = Here(told("north", phase="wait", done=0, total=1), 0, began_s=NOW_S - 19)
     found = {each.name: each for each in node_views({"north": waits}, facts(gather_s=60.0))}
     assert (found["north"].begins_s, found["south"].state) == (NOW_S + 41, "awaited")
-    met = told("north", phase="wait", peers={"south": peer(live=True)})
+    met = told("north", phase="wait", peers={"south": PeerLine(live=True)})
     its = {"north": Here(met, 0, began_s=NOW_S - 19)}
     assert node_views(its, facts(gather_s=60.0))[0].begins_s is None  # it has begun
     its = {"north": Here(told("north", phase="write"), 1)}
@@ -80,7 +80,7 @@ def test_nobody_is_behind_a_node_that_is_gone():
 
 @pytest.mark.parametrize("left_s, state", [(1, "quarantined"), (-1, "training")])
 def test_quarantine_by_another_one_is_told_with_its_name_and_ends(left_s, state):
-    line = peer(live=True, quarantined_until_s=NOW_S + left_s, refused={"bad": 3})
+    line = PeerLine(live=True, quarantined_until_s=NOW_S + left_s, refused={"bad": 3})
     found = views(north=here("north", peers={"south": line}), south=here("south"))
     assert found["south"].state == state
     assert ("north" in found["south"].why) == (state == "quarantined")
@@ -89,7 +89,9 @@ def test_quarantine_by_another_one_is_told_with_its_name_and_ends(left_s, state)
 
 def test_reasons_of_refusals_are_bounded():
     refused = {f"{at} {999 * 'x'}": at for at in range(99)}
-    found = views(north=here("north", peers={"south": peer(refused=refused)}), south=here("south"))
+    found = views(
+        north=here("north", peers={"south": PeerLine(refused=refused)}), south=here("south")
+    )
     assert len(found["south"].refused) == 16
     assert {len(reason) for reason in found["south"].refused} == {64}
 
@@ -97,10 +99,10 @@ def test_reasons_of_refusals_are_bounded():
 def test_nodes_of_other_machines_are_known_by_their_peers():
     far = told("far", round=4, model="m-far", phase="write", done=1, total=2).own
     lines = {
-        "far": peer(live=True, heard_s=NOW_S - 1, newest_round=3, line=far),
-        "gone": peer(live=False, heard_s=NOW_S - 90, newest_round=1),
-        "south": peer(),
-        "<script>": peer(live=True),
+        "far": PeerLine(live=True, heard_s=NOW_S - 1, newest_round=3, line=far),
+        "gone": PeerLine(live=False, heard_s=NOW_S - 90, newest_round=1),
+        "south": PeerLine(),
+        "<script>": PeerLine(live=True),
     }
     found = views(north=here("north", peers=lines))
     assert set(found) == {"north", "south", "far", "gone"}
@@ -115,28 +117,27 @@ def test_nodes_of_other_machines_are_known_by_their_peers():
     [
         (9.9, 0, 0, "training"),
         (10.1, 0, 0, "silent"),
-        (601, 0, 0, "stopped"),
         (90, 9, 0, "quarantined"),  # nothing of it is read
         (60, 0, 60, "unknown"),  # what a dead reporter said does not count
     ],
 )
 def test_the_state_of_one_elsewhere_that_is_connected(silent_s, left_s, age_s, state):
     end_s = NOW_S + left_s
-    line = peer(live=True, heard_s=NOW_S - silent_s, newest_round=5, quarantined_until_s=end_s)
+    line = PeerLine(live=True, heard_s=NOW_S - silent_s, newest_round=5, quarantined_until_s=end_s)
     assert views(north=here("north", peers={"far": line}, age_s=age_s))["far"].state == state
 
 
 def test_nodes_are_bounded():
-    lines = {f"n{at}": peer(live=True) for at in range(2000)}
+    lines = {f"n{at}": PeerLine(live=True) for at in range(2000)}
     assert len(views(north=here("north", peers=lines))) <= MOST_NODES + len(MODELS)
 
 
 def test_a_crowd_that_one_node_names_hides_nothing_that_another_tells(monkeypatch):
     monkeypatch.setattr("potluck.show.web.states.MOST_NODES", 2)
-    crowd = {"a": peer(live=False), "b": peer(live=False), "c": peer()}
+    crowd = {"a": PeerLine(live=False), "b": PeerLine(live=False), "c": PeerLine()}
     found = views(
         north=here("north", peers=crowd),
-        south=here("south", peers={"a": peer(live=True, heard_s=NOW_S)}),
+        south=here("south", peers={"a": PeerLine(live=True, heard_s=NOW_S)}),
     )
     assert set(found) == {"north", "south", "a", "b"}
     assert found["a"].state in ("training", "recovering")  # it is live, as south tells

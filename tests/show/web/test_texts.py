@@ -6,7 +6,7 @@ import pytest
 from potluck.reports.tokens import columns_of
 from potluck.show.web import texts as texts_module
 from potluck.show.web.texts import NodeTexts
-from show.terminal.run_folders import HOSTILE, played
+from show.terminal.run_folders import played
 from show.web.run_files import append, completion, lines, recorded
 
 
@@ -92,12 +92,6 @@ def test_what_a_stranger_wrote_is_cut_and_one_answer_stays_small(node):
     found = NodeTexts(node).of_round(8)
     assert len(msgspec.json.encode(found)) < 5_100_000
     assert (len(found.texts) > 100, found.is_cut) == (True, True)
-
-
-def test_text_stays_what_it_is(node):
-    append(node / "completions.jsonl", completion(5, HOSTILE, text=HOSTILE))
-    text = NodeTexts(node).of_round(5).texts[0]
-    assert (text.text, text.author) == (HOSTILE, HOSTILE)
 
 
 def test_an_episode_has_its_messages_and_the_tokens_of_each_turn(node):

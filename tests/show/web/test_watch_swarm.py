@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from pathlib import Path
 
 import pytest
 
@@ -80,15 +79,3 @@ def test_the_command_shows_the_nodes_of_a_swarm_that_it_has_no_part_in(swarm, tm
         watching.kill()
         watching.communicate()
     swarm.stop()
-
-
-def test_watching_a_swarm_needs_no_torch():
-    code = (
-        "import sys, potluck.show.web.swarm, potluck.exchange.zenoh.observer, potluck.cli; "
-        "sys.exit('torch' in sys.modules)"
-    )
-    source = Path(__file__).parents[3] / "src"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(source)}, timeout=LONG_S
-    )
-    assert done.returncode == 0

@@ -181,7 +181,7 @@ def _view(
     name: str, told: StatusLine | None, state: State, why: str, heard: Lines, facts: Facts
 ) -> NodeView:
     """Return what a node tells of itself, and what others refused of it."""
-    numbers = ["parameters", "version", "tokens_per_s", "sent_bytes", "received_bytes"]
+    numbers = ["parameters", "version"]
     if state in ("training", "recovering", "quarantined"):
         numbers += ["phase", "done", "total"]
     refused = Counter[str]()

@@ -44,11 +44,6 @@ class NodeView(Struct, frozen=True, kw_only=True):
     phase: str = ""
     done: int = 0
     total: int = 0
-    tokens_per_s: float | None = None
-    """Tokens that it wrote in its last round, by the seconds of writing."""
-    sent_bytes: int | None = None
-    """Bytes sent in its last round; the next one: fetched."""
-    received_bytes: int | None = None
     refused: dict[str, int] = {}
     """Messages under its name that others refused, by the reason."""
     begins_s: float | None = None

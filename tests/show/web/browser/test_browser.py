@@ -193,8 +193,6 @@ def test_a_kept_file_opens_offline_and_asks_for_nothing(tmp_path, show):
     assert heard.inner_text().count("/") == 2  # a date: "ago" would be of the day of writing
     page.get_by_role("combobox", name="Run", exact=True).select_option(label="together (LWS)")
     page.get_by_role("heading", level=2, name="together (LWS)").wait_for()
-    page.get_by_role("combobox", name="Compare with", exact=True).select_option(label="alone")
-    page.locator("#curves").get_by_role("button", name="large, alone").wait_for()
     page.locator('td[data-down="1"][data-across="0"]').click()
     page.get_by_role("heading", name="Effective sample size", exact=True).wait_for()
     assert {urlsplit(url).scheme for url in page.asked} <= {"file", "data"}
@@ -205,7 +203,8 @@ def test_a_kept_file_opens_offline_and_asks_for_nothing(tmp_path, show):
 
 
 def test_a_run_of_two_nodes_is_followed_to_its_end_without_a_reload(tmp_path, show):
-    small = {"rounds": 3, "problems_per_round": 2, "group_size": 2, "evaluation.every": 0}
+    small = {"rounds": 3, "problems_per_round": 2, "group_size": 2}
+    small |= {"evaluation.problems": 2, "evaluation.out_of_distribution": 0}
     changes = [word for key, value in small.items() for word in ("--set", f"{key}={value}")]
     recipe = REPOSITORY / "recipes" / "digits-size.toml"
     words = [recipe, *changes, "--one-process", "--out", tmp_path / "run"]

@@ -84,7 +84,7 @@ function plain(value, digits = 3) {
   return text.replace("-", MINUS);
 }
 
-/** A number with its unit. Kinds: share, nats, bytes, seconds, count, rate, number. */
+/** A number with its unit. Kinds: share, nats, bytes, seconds, count, number. */
 function show(value, kind = "number") {
   if (value === null || value === undefined || !Number.isFinite(value)) return UNKNOWN;
   if (kind === "share")
@@ -95,7 +95,6 @@ function show(value, kind = "number") {
   if (kind === "nats") return `${plain(value)} nats`;
   if (kind === "bytes") return bytes(value);
   if (kind === "seconds") return `${plain(value, 2)} s`;
-  if (kind === "rate") return `${plain(value, 2)} tokens/s`;
   return plain(value);
 }
 

@@ -43,7 +43,6 @@ const RETRY_MS = 2000;
 const liveSource = {
   isKept: false,
   start: () => ask("start"),
-  run: (run) => ask("run", { run }),
   pair: (run, learner, author) => ask("pair", { run, learner, author }),
   texts: (run, node, round) => ask("texts", round === null ? { run, node } : { run, node, round }),
   experiment: (experiment) => ask("experiment", { experiment }),
@@ -89,7 +88,6 @@ const liveSource = {
 function keptSource(kept) {
   return {
     isKept: true,
-    run: async (run) => kept.runs[run].view,
     pair: async (run, learner, author) => {
       const found = (kept.runs[run].pairs ?? []).find(
         (pair) => pair.learner === learner && pair.author === author,

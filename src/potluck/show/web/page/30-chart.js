@@ -8,7 +8,7 @@ const rule = (name, x1, x2, y1, y2) => svg("line", { class: name, x1, x2, y1, y2
 const dot = ({ colour }, cx, cy, r) => svg("circle", { class: `dot c${colour}`, cx, cy, r });
 
 /** Make a chart. `show(series, kind)` gives it its curves, of a kind of number:
-    {key, name, x, y, colour, dash, isThin, raw, band: {low, high}, hasDots} each. */
+    {key, name, x, y, colour, dash, raw, band: {low, high}, hasDots} each. */
 function makeChart({
   title,
   what = "",
@@ -147,7 +147,7 @@ function makeChart({
         parts.push(svg("path", { class: `curve raw ${colour}`, d: path(curve, rows, curve.raw) }));
       parts.push(
         svg("path", {
-          class: `curve ${colour}${curve.isThin ? " thin" : ""}${kept.length > MANY ? " one-of-many" : ""}`,
+          class: `curve ${colour}${kept.length > MANY ? " one-of-many" : ""}`,
           d: path(curve, rows, curve.y),
           "stroke-dasharray": curve.dash || null,
           "data-key": curve.key,

@@ -2,19 +2,15 @@
 
 const MOST_AT_EASE = 12;
 const TROUBLES = ["silent", "quarantined", "recovering"];
-/** Columns, with the parts of their cells; those from FOLDED on are shown when asked for. */
+/** Columns, with the parts of their cells. */
 const COLUMNS = [
   ["State", "state", "phase", "work", "why"],
   ["Round", "round", "rounds", "left"],
   ["Reward, last 5", "reward"],
   ["Greedy accuracy", "accuracy"],
-  ["Heard", "heard"],
+  ["Heard", "heard", "refused"],
   ["Waited", "waited"],
-  ["Writing", "rate"],
-  ["Sent · fetched", "traffic", "refused"],
-  ["Release", "version"],
 ];
-const FOLDED = 6;
 const TAGS = {
   ...{ name: "b", reward: "b", accuracy: "b", state: "span.state", why: "small.why" },
   ...{ model: "small", known: "small", phase: "small", left: "small", refused: "small.why" },
@@ -46,8 +42,8 @@ function nodesSection() {
       el(
         "tr",
         { role: "row" },
-        ...[["Node"], ...COLUMNS].map(([text], at) =>
-          el("th", { scope: "col", role: "columnheader", class: at > FOLDED && "more" }, text),
+        ...[["Node"], ...COLUMNS].map(([text]) =>
+          el("th", { scope: "col", role: "columnheader" }, text),
         ),
       ),
     ),
@@ -56,12 +52,10 @@ function nodesSection() {
   const empty = placeholder(
     "No node has told anything yet. Start one with potluck run or potluck join; its line appears here by itself.",
   );
-  const unfold = () => all.setAttribute("aria-pressed", table.classList.toggle("all"));
-  const all = button("Speed, bytes, release", unfold, { class: "quiet", "aria-pressed": "false" });
   const words = "Reward: mean of sampled answers. Greedy: the most likely answer, on problems held out.";
   const meaning = el("p.hint", words);
   const backs = el("div");
-  const section = el("div", scrolled("Who is here", table), meaning, all, backs, empty);
+  const section = el("div", scrolled("Who is here", table), meaning, backs, empty);
   let view = null;
   let heardAt = 0;
   const told = new Map();
@@ -83,10 +77,9 @@ function nodesSection() {
         el("span.who", mark, part("name")),
         ...["model", "known"].map(part),
       ),
-      ...COLUMNS.map(([title, ...names], at) => {
-        const labels = { role: "cell", "data-label": title, class: at >= FOLDED && "more" };
-        return el("td", labels, ...names.map(part));
-      }),
+      ...COLUMNS.map(([title, ...names]) =>
+        el("td", { role: "cell", "data-label": title }, ...names.map(part)),
+      ),
     );
     return parts;
   }
@@ -95,9 +88,10 @@ function nodesSection() {
     const [reward, accuracy] = resultsOf(view, node.name);
     const doing = isWorking && !node.begins_s;
     const refused = Object.entries(node.refused ?? {});
+    const release = node.version && `release ${node.version}`;
     return {
       name: node.name,
-      model: [node.model, parameters(node.parameters)].filter(Boolean).join(" · "),
+      model: [node.model, parameters(node.parameters), release].filter(Boolean).join(" · "),
       known: KNOWN[node.known] ?? "",
       state: stateOf(node),
       phase: doing ? (PHASES[node.phase] ?? node.phase) || "between two phases" : "",
@@ -107,10 +101,7 @@ function nodesSection() {
       reward: show(reward, "share"),
       accuracy: show(accuracy, "share"),
       waited: show(waitedShare(view, node.name), "share"),
-      rate: show(node.tokens_per_s, "rate"),
-      traffic: `${show(node.sent_bytes, "bytes")} · ${show(node.received_bytes, "bytes")}`,
       refused: refused.map(([why, count]) => `${plain(count)} refused: ${why}`).join("; "),
-      version: node.version || UNKNOWN,
     };
   }
 
@@ -132,7 +123,7 @@ function nodesSection() {
       nodes.sort((one, other) => TROUBLES.includes(other.state) - TROUBLES.includes(one.state));
     table.classList.toggle("many", isMany);
     empty.hidden = nodes.length > 0;
-    table.hidden = meaning.hidden = all.hidden = nodes.length === 0;
+    table.hidden = meaning.hidden = nodes.length === 0;
     const order = namesOf(view);
     write(table.querySelector("thead th:nth-child(5)"), greedyName(view));
     for (const node of nodes) {

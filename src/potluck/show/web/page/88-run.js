@@ -34,7 +34,7 @@ function runPage(parent, id, part) {
     nodes,
     matrix,
     helpSection(),
-    curvesSection(id, runsToCompare),
+    curvesSection(),
     textsSection(id),
     eventsSection(),
   ];

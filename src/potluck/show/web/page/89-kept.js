@@ -21,7 +21,7 @@ function keptHead(parent) {
   const grid = el("div.charts.wide");
   for (const node of [...new Set(ids.flatMap((id) => namesOf(runs[id].view)))].sort(byName)) {
     const series = ids.flatMap((id, index) => {
-      const its = curvesOf(runs[id].view, "own_reward_mean", null, [node]);
+      const its = curvesOf(runs[id].view, "own_reward_mean", null);
       const one = its.find(({ key }) => key === node);
       return one ? [{ ...one, key: id, name: labelOf(id), ...look(index) }] : [];
     });
@@ -46,15 +46,6 @@ function keptHead(parent) {
 /** A sentence whose parts between backquotes are code. */
 function marked(sentence) {
   return sentence.split("`").map((part, place) => (place % 2 ? el("code", part) : part));
-}
-
-/** The runs that a run can be compared with: [id, name] each. */
-async function runsToCompare() {
-  if (kept) return Object.keys(kept.runs).map((id) => [id, labelOf(id)]);
-  const view = await source.start();
-  return (view.runs ?? [])
-    .filter((entry) => !entry.error)
-    .map((entry) => [entry.run, pathOf(entry) ? `${entry.name} (${pathOf(entry)})` : entry.name]);
 }
 
 function labelOf(id) {
