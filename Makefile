@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: $(VENV)/ready
 	$(BIN)/potluck demo $(ARGS)
 
-# A process for each core and one more (tests/conftest.py says why). Tests of prose, pages, pictures
+# A process for each core and two more (tests/conftest.py says why). Tests of prose, pages, pictures
 # and deployment run in .ci/run alone, or by make test ARGS="-m page". What ARGS names replaces the
 # whole suite: make test ARGS="-n0 tests/cli/test_cli.py -k help".
 test: ARGS ?= -m "not page"
