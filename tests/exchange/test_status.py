@@ -1,6 +1,7 @@
 """What a node tells people of itself: its bytes, which of them are believed, and over a network."""
 
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from potluck.exchange.zenoh import exchange
 from potluck.reports.status import LINE_BYTES, AuthorStatus, StatusLine
 from town import peer, town, until
 
+DESCRIPTION = Path(__file__).parents[2] / "docs" / "wire.md"
 KEY, SESSION = Key.new(), b"s" * 16
 NORTH = AuthorStatus(
     completions=12, reward_mean=0.5, success_weight=0.25, filtered_share_negative=0.75,
@@ -67,6 +69,11 @@ def test_the_bytes_are_those_of_the_description():
     *before, line = msgspec.msgpack.decode(verify(STATUS, SAID, KEY.public))
     line["authors"] = {name: numbers[:7] for name, numbers in line["authors"].items()}
     assert [*before, line] == [1, KEY.public, SESSION, fields]
+
+
+def test_the_description_names_the_numbers_of_an_author_in_their_order():
+    names = ", ".join(AuthorStatus.__struct_fields__)
+    assert f"numbers of each author: {names} |\n" in DESCRIPTION.read_text(encoding="utf-8")
 
 
 def test_a_field_of_a_later_release_is_skipped():
