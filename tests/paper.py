@@ -76,11 +76,12 @@ def filtered(advantage, kl, *, g):
     return [a if a > 0 or d < g else 0.0 for a, d in zip(advantage, kl, strict=True)]
 
 
-def from_others(advantage, start, own, *, others, c=1, lengths=None, entropy=None):
+def from_others(advantage, start, own, *, others, weight, c=1, lengths=None, entropy=None):
     """Ours, not the paper's: what completions of others are worth, by ln p of each of their tokens
     under the learner (``start``); ``own`` says which are its own. ``lengths``: their numbers of
-    tokens, or in another unit. ``entropy``: that of the learner before each token; with it the
-    weight is by typicality, without it by likelihood."""
+    tokens, or in another unit. ``entropy``: that of the learner before each token, which the
+    weight by typicality reads."""
+    counts_entropy = {"likelihood": 0, "typicality": 1}[weight]
     worth = []
     lengths = lengths or [len(logp) for logp in start]
     entropy = entropy or [[0.0] * len(logp) for logp in start]
@@ -94,7 +95,7 @@ def from_others(advantage, start, own, *, others, c=1, lengths=None, entropy=Non
         else:
             product = 1.0
             for x, h in zip(logp, H, strict=True):
-                product *= e ** (x + h)
+                product *= e ** (x + counts_entropy * h)
             worth.append(a * min(1.0, product ** (1 / length)) ** c)
     return worth
 

@@ -1,6 +1,7 @@
 """What a node tells people of itself: its bytes, which of them are believed, and over a network."""
 
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,8 +17,13 @@ from potluck.exchange.zenoh import exchange
 from potluck.reports.status import LINE_BYTES, AuthorStatus, StatusLine
 from town import peer, town, until
 
+DESCRIPTION = Path(__file__).parents[2] / "docs" / "wire.md"
 KEY, SESSION = Key.new(), b"s" * 16
-AUTHORS = {"north": AuthorStatus(12, 0.5, 0.25, 0.75, 0.9, -0.5, 0.1), "south": AuthorStatus()}
+NORTH = AuthorStatus(
+    completions=12, reward_mean=0.5, success_weight=0.25, filtered_share_negative=0.75,
+    effective_sample_size=0.9, k1=-0.5, gradient_share=0.1,
+)  # fmt: skip
+AUTHORS = {"north": NORTH, "south": AuthorStatus()}
 LINE = StatusLine(
     node="north", run="first", time_s=12.5, version="1.2", model="digits", parameters=7, round=3,
     rounds=9, phase="write", done=1, total=2, tokens_per_s=55.5, sent_bytes=100, received_bytes=0,
@@ -54,17 +60,20 @@ def test_what_is_told_is_read():
 
 
 def test_the_bytes_are_those_of_the_description():
+    """Of an author the first seven numbers, which stay where they are; later ones come behind."""
     fields = {name: getattr(LINE, name) for name in StatusLine.__struct_fields__}
     fields["authors"] = {
         "north": [12, 0.5, 0.25, 0.75, 0.9, -0.5, 0.1],
         "south": [0, *[None] * 6],
     }
-    assert msgspec.msgpack.decode(verify(STATUS, SAID, KEY.public)) == [
-        1,
-        KEY.public,
-        SESSION,
-        fields,
-    ]
+    *before, line = msgspec.msgpack.decode(verify(STATUS, SAID, KEY.public))
+    line["authors"] = {name: numbers[:7] for name, numbers in line["authors"].items()}
+    assert [*before, line] == [1, KEY.public, SESSION, fields]
+
+
+def test_the_description_names_the_numbers_of_an_author_in_their_order():
+    names = ", ".join(AuthorStatus.__struct_fields__)
+    assert f"numbers of each author: {names} |\n" in DESCRIPTION.read_text(encoding="utf-8")
 
 
 def test_a_field_of_a_later_release_is_skipped():

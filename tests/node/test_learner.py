@@ -27,6 +27,7 @@ from potluck.node.learning.batch import pack
 from potluck.node.learning.learner import Learner, silent
 from potluck.node.learning.passes import has_dropout
 from potluck.objective.methods import METHODS, ObjectiveConfig
+from potluck.objective.weights import WEIGHTS
 from potluck.types import NonFiniteError, Problem
 
 
@@ -150,10 +151,10 @@ def oracle(
             ]
             in_bytes = [len(policy.text(c.token_T).encode()) for _, c in rows]
             advantage = from_others(
-                advantage, start, own, others=objective.others, c=objective.likelihood_exponent,
+                advantage, start, own, others=objective.others, weight=objective.weight,
+                c=objective.likelihood_exponent,
                 lengths=in_bytes if objective.likelihood_unit == "byte" else None,
-                entropy=[entropy_of(each) for each in logits]
-                if objective.weighs_successes and objective.weight == "typicality" else None,
+                entropy=[entropy_of(each) for each in logits],
             )  # fmt: skip
         options = {"C": objective.weight_cap} if objective.importance == "truncated" else {}
         low, high = objective.clip_epsilon, objective.clip_epsilon_high or objective.clip_epsilon
@@ -271,6 +272,7 @@ def test_the_temperature_divides_the_learners_logits():
 
 
 MIXED = ragged_groups(spread=0.7, authors=("south", "north"))
+BASE_WEIGHT = tiny.f_tis().weight
 
 
 @cache
@@ -300,7 +302,11 @@ def gradient_before(objective):
         ("others", "successes", {}),
         ("others", "likely-successes", {}),
         ("likelihood_exponent", 2.5, METHODS["lws"].fields),
-        ("weight", "likelihood", METHODS["lws"].fields | {"updates_per_round": 2}),
+        *(
+            ("weight", name, METHODS["lws"].fields | {"updates_per_round": 2})
+            for name in WEIGHTS
+            if name != BASE_WEIGHT
+        ),
         ("likelihood_unit", "byte", METHODS["lws"].fields),
         ("own_success_weight", 2.0, {}),
     ],
@@ -324,6 +330,8 @@ def test_every_option_of_the_objective_is_tried_above():
     elsewhere = {"alignment_every", "trust", "untrusted_exponent", "loss", "habit_test"}
     options = {*ObjectiveConfig.__struct_fields__} - elsewhere
     assert {option for option, _, _ in mark.args[1]} == options
+    weights = {other for option, other, _ in mark.args[1] if option == "weight"}
+    assert weights == WEIGHTS.keys() - {BASE_WEIGHT}
 
 
 def test_a_batch_in_which_nobody_has_an_advantage_moves_nothing_not_even_by_momentum():

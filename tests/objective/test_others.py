@@ -40,7 +40,9 @@ def test_it_is_what_a_plain_loop_gives(rows, others, exponent):
         given = SimpleNamespace(logp_start_BT=logp_BT, mask_BT=mask_BT, own_B=own_B)
         kept_B = kept_B * likelihood(given, ObjectiveConfig(likelihood_exponent=exponent))
     logp, advantage, own = zip(*rows, strict=True)
-    expected = paper.from_others(advantage, logp, own, others=others, c=exponent)
+    expected = paper.from_others(
+        advantage, logp, own, others=others, weight="likelihood", c=exponent
+    )
     assert kept_B.tolist() == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 

@@ -13,6 +13,7 @@ from potluck.tasks.arithmetic import SPLIT_SIZES, ChainOptions, DigitsOptions
 from potluck.tasks.base import WithOutOfDistribution, digest_of
 from potluck.tasks.benchmarks import Gsm8kOptions
 from potluck.tasks.games.calculator import CalculatorOptions
+from potluck.tasks.named import TASKS
 from potluck.tasks.rewards import CustomRewards, HashReward, Reward
 from potluck.tasks.table import JsonlOptions, Table
 from potluck.types import Problem
@@ -51,6 +52,8 @@ MAKERS = {
     "rows, the whole text": lambda path: table(path, "hub", tags=False, grading="exact"),
     "custom over rows": lambda path: half_each(table(path)),
 }
+ELSEWHERE = {"math500", "reasoning-gym", "game", "maze"}
+"""Tasks that tests of their own try: test_benchmarks.py, test_gym.py, environments/, games/."""
 PAYS_UNFINISHED = ("hash of digits",)
 TEXTS = (
     "", "#", "18", "<think></think><answer></answer>", "<think></think><answer>NaN</answer>",
@@ -77,6 +80,12 @@ def right(problem):
     if problem.id.startswith(("gsm8k/", "jsonl/")):
         return f"<think>...</think><answer>{problem.answer}</answer>"
     return f"#{problem.answer}"
+
+
+def test_every_task_is_tried_in_this_file_or_elsewhere(tasks):
+    """Ids begin with the name of their task."""
+    tried = {task.ids("train")[0].partition("/")[0] for task in tasks.values()}
+    assert TASKS.keys() - tried == ELSEWHERE
 
 
 @every_task

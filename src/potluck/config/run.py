@@ -171,6 +171,12 @@ class NodeConfig(Options, frozen=True, kw_only=True):
     """Engine that writes this node's completions."""
 
     @property
+    def adam(self) -> dict[str, float | tuple[float, float]]:
+        """The optimiser's numbers, by torch's names of them."""
+        rate, betas = self.learning_rate, self.adam_betas
+        return {"lr": rate, "betas": betas, "weight_decay": self.weight_decay}
+
+    @property
     def reads(self) -> str:
         """Folder or id of the tokenizer of the node's model."""
         return self.engine.reads(self.model)

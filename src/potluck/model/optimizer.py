@@ -56,18 +56,13 @@ class LearningRate:
 def make_optimizer(
     policy: LanguageModel,
     name: Literal["adam", "adamw", "adamw-8bit"],
-    learning_rate: float,
-    weight_decay: float,
-    *,
-    betas: tuple[float, float] = (0.9, 0.999),
+    **adam: float | tuple[float, float],
 ) -> torch.optim.Optimizer:
-    """Make Adam or AdamW over the trained parameters. "adamw-8bit" has moments in 8-bit numbers,
-    but for parameters of fewer than 4,096 (Dettmers et al. 2021, arXiv:2110.02861). Raise
-    ModelError if its library is not here."""
-    parameters = trained(policy.network)
-    kind: Any = torch.optim.AdamW
-    if name == "adam":
-        return torch.optim.Adam(parameters, lr=learning_rate, betas=betas)
+    """Make Adam or AdamW over the trained parameters, with numbers by torch's names of them.
+    "adamw-8bit" has moments in 8-bit numbers, but for parameters of fewer than 4,096 (Dettmers et
+    al. 2021, arXiv:2110.02861). Raise ModelError if its library is not here."""
+    # Adam's weight decay would be part of the gradient; a recipe cannot ask for that.
+    kind: Any = torch.optim.Adam if name == "adam" else torch.optim.AdamW
     if name == "adamw-8bit":
         try:
             kind = import_module("bitsandbytes.optim.adamw").AdamW8bit
@@ -76,4 +71,4 @@ def make_optimizer(
                 f"optimizer 'adamw-8bit' needs the library bitsandbytes ({error}); "
                 f"pip install 'potluck[eightbit]', or set optimizer = 'adamw'"
             ) from error
-    return kind(parameters, lr=learning_rate, weight_decay=weight_decay, betas=betas)
+    return kind(trained(policy.network), **adam)
