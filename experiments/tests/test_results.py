@@ -9,7 +9,7 @@ import pytest
 from potluck_experiments.cells import make_cell
 from potluck_experiments.results import read_result, result_file
 from potluck_experiments.suite import ExperimentError
-from small_suite import NODE, make_suite, result_of
+from small_suite import NODE, RECIPE, make_suite, result_of
 
 
 def one(suite):
@@ -30,6 +30,12 @@ def test_a_result_is_read_as_it_was_written(suite):
     path.write_bytes(result_of(one(suite), cpu_s=61.5, base=NODE.base))
     result = read_result(suite.folder, one(suite))
     assert (result.cpu_s, result.node) == (61.5, {"small": NODE})
+
+
+def test_that_of_another_recipe_is_none(suite, tmp_path):
+    result_file(suite.folder, one(suite)).write_bytes(result_of(one(suite)))
+    changed = make_suite(tmp_path, recipe=RECIPE.replace("rounds = 2", "rounds = 3"))
+    assert read_result(changed.folder, one(changed)) is None
 
 
 DEEP = b'{"more":' + b"[" * 200_000
@@ -64,6 +70,9 @@ def set_in(tree, place, value):
     "place, value, told",
     [
         ("scale", "paper", "scale is 'paper', expected 'tiny'"),
+        ("family", "sums", "family is 'sums', expected 'digits'"),
+        ("setting", "nois", "setting is 'nois', expected 'alone'"),
+        ("seed", 1, "seed is 1, expected 0"),
         ("models", ["large"], r"models is \('large',\), expected \('small',\)"),
         ("node", {}, r"its nodes are \[\], expected \['small'\]"),
         ("cpu_s", -1.0, r"Expected `float` >= 0.0 - at `\$.cpu_s`"),

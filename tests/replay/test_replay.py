@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 
 import paper
 import tiny
+from node.test_learner import batch_of, learner_of, ragged_groups
 from potluck.builder.task import make_task
 from potluck.config import ConfigError, from_tree
 from potluck.launch.in_process import run
@@ -207,6 +208,18 @@ def first_node(recorded, tmp_path):
 
 def some_ids(node, count=4):
     return list(node.pace.agenda.ids[:count])
+
+
+def test_the_sample_size_over_all_is_that_of_everyones_tokens_by_plain_loops():
+    policy, groups = tiny.policy(), ragged_groups(authors=("south", "north"))
+    scored = learner_of(policy, tiny.f_tis()).score(batch_of(policy, groups))
+    batch = scored.batch
+    rows = batch.advantage_B.nonzero().squeeze(1).tolist()
+    assert {batch.completions[row].author for row in rows} == {"south", "north"}
+    start = [scored.logp_start_BT[row][batch.mask_BT[row]].tolist() for row in rows]
+    gen = [batch.completions[row].logp_T.tolist() for row in rows]
+    found = measure._everyone(scored).effective_sample_size
+    assert found == pytest.approx(paper.effective_sample_size(start, gen), rel=1e-3)
 
 
 def test_alone_in_the_first_round_all_methods_have_one_gradient(recipe, tmp_path):

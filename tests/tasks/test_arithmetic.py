@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from nouns import completion
 from potluck.tasks import Split, TaskError
-from potluck.tasks.arithmetic import SPLIT_SIZES, ChainOptions, DigitsOptions, draw_chain, is_right
+from potluck.tasks.arithmetic import (
+    SPLIT_SIZES,
+    ChainOptions,
+    DigitsOptions,
+    _drawn,
+    draw_chain,
+    is_right,
+)
+from potluck.tasks.games.calculator import CalculatorOptions
 from potluck.tasks.rewards import HashReward
 from solutions import ChainNotation, chain_solution, digits_solution
 from tasks.graded import graded
@@ -119,6 +127,20 @@ def test_what_is_out_of_distribution_has_another_size():
         DigitsOptions(other_width=3).make()
     with pytest.raises(TaskError, match="terms = other_terms = 6"):
         ChainOptions(other_terms=6).make()
+
+
+@pytest.mark.parametrize("name", ["digits", "chain", "calculator"])
+def test_several_runs_of_a_process_draw_once_and_none_changes_anothers_problems(few, name):
+    make = {"digits": DigitsOptions().make, "chain": ChainOptions().make,
+            "calculator": CalculatorOptions(train_problems=50).chains}[name]  # fmt: skip
+    _drawn.cache_clear()
+    one, another = make(), make()
+    assert _drawn.cache_info().misses == 1
+    before = {split: [*another.ids(split)] for split in SPLIT_SIZES}
+    for split in SPLIT_SIZES:
+        one.ids(split).clear()
+    assert {split: [*another.ids(split)] for split in SPLIT_SIZES} == before
+    assert {split: [*make().ids(split)] for split in SPLIT_SIZES} == before
 
 
 # Digits.

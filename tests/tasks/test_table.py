@@ -224,6 +224,15 @@ def test_the_digest_changes_with_every_column_and_not_with_their_order(write):
     assert table(write({"more": {"b": 2, "a": 1}} | GOOD)).digest == there.digest
 
 
+def test_the_digest_tells_rules_of_grading_apart_where_the_problems_are_the_same(write):
+    """With a prompt of one's own no problem shows by which rules it is graded."""
+    rules = [{}, {"grading": "exact"}, {"grading": "math"}, {"grading": "math-verify"},
+             {"tags": False}, {"tolerance": 0.1}]  # fmt: skip
+    tasks = [table(write(GOOD), system_prompt="p", **its) for its in rules]
+    assert len({repr(task.problem("jsonl/train/0")) for task in tasks}) == 1
+    assert len({task.digest for task in tasks}) == len(rules)
+
+
 # Grading.
 
 

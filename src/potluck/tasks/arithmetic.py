@@ -13,7 +13,7 @@ Only the result after the ``#`` is graded, so models that were brought up on dif
 import random
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -59,8 +59,7 @@ class ChainOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag
         if self.signs == self.other_signs:
             require_another("chain", "terms", *sizes)
         form = r"[1-9][0-9](?:[+-][1-9]){1,31}"
-        draws = (partial(draw_chain, signs=each) for each in (self.signs, self.other_signs))
-        draw, draw_other = draws
+        draw, draw_other = map(chains_of, (self.signs, self.other_signs))
         return Arithmetic("chain/34+7-5+8", form, draw, *sizes, draw_other=draw_other)
 
 
@@ -91,7 +90,8 @@ class Arithmetic:
         self._example, name = example, example.partition("/")[0]
         self._form, self._right = re.compile(f"{name}/{form}"), right or is_right
         draws, counts = ((draw, size), (draw_other or draw, other_size)), tuple(SPLIT_SIZES.items())
-        self._ids, self.digest = _drawn(name, *draws, counts, train or None)
+        ids, self.digest = _drawn(name, *draws, counts, train or None)
+        self._ids: dict[Split, list[str]] = {split: [*its] for split, its in ids.items()}
 
     def ids(self, split: Split) -> Sequence[str]:
         return self._ids[split]
@@ -116,8 +116,8 @@ def _drawn(
     counts: tuple[tuple[Split, int], ...],
     train: int | None,
 ) -> tuple[dict[Split, list[str]], str]:
-    """Draw the ids of every split, ``beyond`` what is trained on those out of distribution; return
-    them, and the digest of their problems."""
+    """Draw the ids of every split as ``within`` says, but ``beyond`` those out of distribution;
+    return them, not to be changed, and the digest of their problems."""
 
     def drawn(split: Split, how: tuple[Draw, int], avoid: Sequence[str] = ()) -> list[str]:
         draw, size = how
@@ -171,6 +171,13 @@ def draw_chain(
         total += number
         chain += f"{number:+d}"
     return chain
+
+
+@cache
+def chains_of(signs: ChainSigns = "any", digits: int = 1) -> Draw:
+    """Return what draws chains of these options: one function for all who ask for the same, as
+    ``_drawn`` knows again what it has drawn by it."""
+    return partial(draw_chain, signs=signs, digits=digits)
 
 
 def _draw_sum(generator: random.Random, width: int) -> str:

@@ -242,6 +242,17 @@ def test_what_no_browser_reads_as_json_is_never_sent(tmp_path):
     assert columns["seconds/write"] == [1.25, None]
 
 
+def test_a_run_is_over_when_all_nodes_that_are_here_have_ended(tmp_path):
+    folder = make_run(tmp_path / "r", "small", "large")
+    write_status(folder, "small", phase="ended")
+    write_status(folder, "large", phase="learn")
+    feed = looked(folder)
+    assert not feed.view().is_over
+    write_status(folder, "large", phase="stopped")
+    feed.look()
+    assert feed.view().is_over
+
+
 def test_a_run_that_goes_on_is_not_over_by_how_it_ended_before(tmp_path):
     folder = make_run(tmp_path / "r", "small", "large", rounds=1)
     for name in ("small", "large"):

@@ -9,12 +9,11 @@ A chain is worked off from the left, and no running total leaves 0 to 999. The l
 nothing is called, has to be the result and nothing else.
 """
 
-from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
 
-from potluck.tasks.arithmetic import SPLIT_SIZES, Arithmetic, draw_chain, require_another
+from potluck.tasks.arithmetic import SPLIT_SIZES, Arithmetic, chains_of, require_another
 from potluck.tasks.environments.task import EnvironmentTask, PlayOptions
 
 
@@ -39,7 +38,7 @@ class CalculatorOptions(PlayOptions, frozen=True, kw_only=True, tag_field="name"
         return Arithmetic(
             "calculator/34+57",
             r"[1-9][0-9](?:[+-][1-9][0-9]){1,31}",
-            partial(draw_chain, digits=2),
+            chains_of(digits=2),
             *sizes,
             train=self.train_problems,
             right=lambda problem, text: text == problem.answer,

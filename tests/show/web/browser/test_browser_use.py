@@ -217,3 +217,13 @@ def test_an_audit_finds_nothing_serious(told, address, browser, axe, tmp_path, v
         if one["impact"] in ("serious", "critical")
     ]
     assert serious == []
+
+
+def test_events_are_told_newest_first(told, address, show):
+    page = show(f"{address}#/run//events")
+    lines = page.locator("#events li")
+    lines.first.wait_for()
+    told_last = [event.text for event in reversed(told.whole.events)]
+    shown = lines.all_inner_texts()
+    assert len(shown) == len(told_last)
+    assert all(text in line for text, line in zip(told_last, shown, strict=True))
