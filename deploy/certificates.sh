@@ -28,7 +28,10 @@ for host in localhost 127.0.0.1 ::1 $hosts; do
     esac
     san=${san:+$san,}$kind:$host
 done
+seen=' '
 for name; do
+    case $seen in *" $name "*) echo "'$name' comes twice" >&2; exit 2 ;; esac
+    seen="$seen$name "
     case $name in
         '' | ca | *[!a-z0-9-]*) echo "'$name' cannot be a node's name: a-z, 0-9, -" >&2; exit 2 ;;
     esac
@@ -38,9 +41,22 @@ for name; do
     fi
 done
 
+absent=
+for file in ca.pem ca.key; do
+    [ -e "$folder/$file" ] || absent="$absent $file"
+done
+case $absent in
+    ' ca.pem' | ' ca.key')
+        echo "$folder lacks$absent; put it back, or name another FOLDER" >&2
+        exit 2
+        ;;
+esac
+
 mkdir -p "$folder"
 settings=$(mktemp)
-trap 'rm -f "$settings"' EXIT
+begun= # removed if it is not finished, as what is there is left as it is
+trap 'rm -rf "$settings" ${begun:+"$begun"}' EXIT
+trap 'exit 130' INT TERM
 cat > "$settings" << END
 [req]
 distinguished_name = subject
@@ -57,18 +73,22 @@ key() { openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 \
     -pkeyopt ec_param_enc:named_curve -out "$1"; }
 request() { openssl req -new -config "$settings" -key "$1" -subj "/CN=$2"; }
 
-if [ ! -e "$folder/ca.pem" ] && [ ! -e "$folder/ca.key" ]; then
+if [ "$absent" ]; then
+    begun=$folder/ca.key
     key "$folder/ca.key"
     openssl req -x509 -new -config "$settings" -extensions authority -key "$folder/ca.key" \
         -subj "/CN=potluck swarm" -days 3650 -out "$folder/ca.pem"
+    begun=
 fi
 for name; do
     own=$folder/$name/$name
     mkdir "$folder/$name"
+    begun=$folder/$name
     key "$own.key"
     request "$own.key" "$name" | openssl x509 -req -CA "$folder/ca.pem" -CAkey "$folder/ca.key" \
         -set_serial "0x$(openssl rand -hex 16)" -days "${DAYS:-365}" \
         -extfile "$settings" -extensions node -out "$own.pem"
     cp "$folder/ca.pem" "$folder/$name/ca.pem"
+    begun=
     echo "$folder/$name: for $name; copy it to that machine, there [swarm.tls] folder names it"
 done

@@ -37,6 +37,8 @@ def test_a_message_says_who_wrote_it_of_what_and_how():
          r"'south' is at a task of digest 782e.*, and 'north' at 6b2e"),
         (from_south(temperature=0.5), "other sampling",
          r"samples with temperature 0.5, but this run has 1; set \["),
+        (from_south(top_k=5), "other sampling", "samples with top_k 5, but this run has 0"),
+        (from_south(top_p=0.9), "other sampling", "samples with top_p 0.9, but this run has 1"),
     ],
 )  # fmt: skip
 def test_what_was_made_on_other_terms_is_refused_with_both_values(message, reason, why):

@@ -54,12 +54,22 @@ def test_each_node_gets_a_folder_with_all_it_needs_and_others_may_come_later(tmp
         (["a"], "b\u00fccher.example", "is no host"),
         ([], "", "expected FOLDER"),
         (["north", "old"], "", "old is there, and is left as it is"),
+        (["a", "a"], "", "'a' comes twice"),
     ],
 )
 def test_what_cannot_be_certified_is_refused_before_anything_is_made(tmp_path, names, hosts, hint):
     (tmp_path / "old").mkdir()
     assert hint in certify(tmp_path, *names, hosts=hosts)
     assert [each.name for each in tmp_path.rglob("*")] == ["old"]
+
+
+def test_what_openssl_refuses_leaves_nothing_of_that_node_and_half_an_authority_stays(tmp_path):
+    assert "host:7447" in certify(tmp_path, "north", hosts="host:7447")
+    assert not (tmp_path / "north").exists()
+    assert certify(tmp_path, "north") == ""
+    (tmp_path / "ca.key").unlink()
+    assert "lacks ca.key; put it back" in certify(tmp_path, "south")
+    assert {each.name for each in tmp_path.iterdir()} == {"ca.pem", "north"}
 
 
 @pytest.fixture(scope="module")
@@ -100,14 +110,16 @@ def test_files_that_tls_could_not_use_are_refused_before(made, tmp_path, file, s
     assert hint in refused(tmp_path)
 
 
-def test_a_certificate_of_another_node_and_one_whose_time_is_over_are_refused(
-    made, tmp_path, monkeypatch
-):
+def test_a_certificate_of_another_node_is_refused(made, tmp_path):
     for end in ("pem", "key"):
         (tmp_path / f"north.{end}").symlink_to(made[0] / f"south/south.{end}")
     (tmp_path / "ca.pem").symlink_to(made[0] / "ca.pem")
     assert "is for 'south', and this node is 'north'" in refused(tmp_path)
-    now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=101)
+
+
+@pytest.mark.parametrize("days", [101, -1])
+def test_a_certificate_whose_time_is_over_or_to_come_is_refused(made, monkeypatch, days):
+    now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
 
     class Later(datetime.datetime):
         @classmethod

@@ -2,7 +2,10 @@
 
 import os
 import re
+import resource
 import stat
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import get_args
 
@@ -99,6 +102,17 @@ def test_what_is_no_secret_key_is_refused_and_not_shown(tmp_path):
 def test_a_key_where_none_can_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     assert "cannot be written" in refused(Key.new().write, tmp_path / "file" / "north.key")
+
+
+def test_a_full_disk_leaves_no_part_of_a_key_in_the_way_of_the_next_one(tmp_path):
+    limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, most))
+    try:
+        complaint = refused(Key.new().write, tmp_path / "north.key")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
+    assert "cannot be written: File too large" in complaint
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_secret_is_not_in_what_is_printed_of_a_key(tmp_path):
@@ -256,6 +270,22 @@ def test_threads_that_offer_different_keys_at_once_see_one_win(pins):
         won = {public for public in pool.map(offer, offers) if public}
     assert len(won) == 1
     assert read_roster(pins) == {"north": won.pop()}
+
+
+def test_threads_write_the_file_one_after_the_other(pins, monkeypatch):
+    writing, at_once = threading.Semaphore(1), []
+
+    def slowly(path, text):
+        if not writing.acquire(blocking=False):
+            at_once.append(text)
+        time.sleep(0.01)
+        writing.release()
+
+    monkeypatch.setattr("potluck.exchange.keys.keys.write_atomically", slowly)
+    trust = KnownKeys({}, [], True, pins)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda at: trust.public_key(f"n{at}", Key.new().public), range(4)))
+    assert not at_once
 
 
 def test_a_disk_that_takes_nothing_is_told_and_stops_nobody(tmp_path, caplog):

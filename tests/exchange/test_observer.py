@@ -8,7 +8,8 @@ from contextlib import ExitStack
 import pytest
 
 from potluck.exchange import Key
-from potluck.exchange.protocol.believed import WRONG_PER_S
+from potluck.exchange.protocol import believed
+from potluck.exchange.protocol.believed import VERIFIED_PER_S, WRONG_PER_S
 from potluck.exchange.protocol.signed import Offer, encode_announcement, encode_status
 from potluck.exchange.zenoh import exchange, observer
 from potluck.exchange.zenoh.observer import LOOKED_AT, Sightings, observe
@@ -112,6 +113,16 @@ def test_made_up_names_push_out_neither_the_roster_nor_those_that_are_here(monke
     seen.hear("x99", [said("x99", OTHER)], 40.0)
     assert "x99" not in nodes(seen, 40.0)
     assert refused(seen) == {"unknown sender": 1}
+
+
+def test_a_flood_under_many_names_costs_a_bounded_number_of_verifications(seen, monkeypatch):
+    looked = []
+    monkeypatch.setattr(believed, "verify", lambda *_: looked.append(1))
+    for at in range(2 * VERIFIED_PER_S + 50):
+        seen.hear(f"x{at}", [said(f"x{at}", OTHER)], 1.0)
+    assert len(looked) == 2 * VERIFIED_PER_S
+    seen.hear("y", [said("y", OTHER)], 2.0)
+    assert len(looked) == 2 * VERIFIED_PER_S + 1
 
 
 def test_wrong_signatures_under_one_name_leave_verifications_for_others(seen):

@@ -33,6 +33,11 @@ def deliver(peers, name, *rounds):
         peers.delivered(name, round)
 
 
+def test_a_node_is_no_peer_of_its_own(peers):
+    assert peers.members() == {"east", "south"}
+    assert peers.welcome("north") is None
+
+
 def test_a_valid_batch_makes_up_for_one_fault(peers):
     for round in range(2):
         peers.delivered("south", round)
@@ -221,3 +226,11 @@ def test_rounds_in_time_make_up_for_a_stall(stalled):
     assert stalled.get("south").stalls == 0
     stalled.was_in_time("nobody")
     stalled.stalled("nobody", 9)
+
+
+def test_a_stall_ends_a_row_of_rounds_in_time(stalled):
+    for _ in range(FORGIVEN_AFTER - 1):
+        stalled.was_in_time("south")
+    stalled.stalled("south", 99)
+    stalled.was_in_time("south")
+    assert stalled.get("south").stalls == 2

@@ -216,6 +216,20 @@ def test_who_serves_anothers_key_does_not_keep_its_batch_away(place):
         queryable.undeclare()
 
 
+def test_an_answer_of_another_size_is_not_even_copied(place):
+    north, eve = place.node("north"), place.sessions.pop()
+    signed, key = sealed_by(place, "south", batch_of(place, "south")), f"{place.run}/q/south/0"
+    with eve.declare_queryable(key, lambda query: query.reply(key, signed + bytes(9999))):
+
+        def announced():
+            place.announce(eve, "south", offer_of(0, signed))
+            return refusals(north, "south")
+
+        until(announced, "it is refused")
+    north.gather(0)
+    assert any(f"{len(signed) + 9999} bytes came for its batch" in t for t in place.said["north"])
+
+
 def test_three_bad_batches_in_a_row_and_a_peer_is_not_listened_to_for_a_while(place):
     south, north = place.liar("south"), place.node("north", quarantine_s=0.5)
     until(lambda: south.announce() or live(north), "they meet")

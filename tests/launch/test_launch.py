@@ -136,11 +136,15 @@ class StopsAt(Listener):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize("round, phase", [(1, "write"), (2, "evaluate")])
+@pytest.mark.parametrize(
+    "round, phase, node",
+    [(1, "write", NAMES[0]), (1, "learn", NAMES[1]), (2, "evaluate", NAMES[0])],
+)
 def test_ctrl_c_leaves_a_checkpoint_from_which_the_run_goes_on_to_the_same_end(
-    recipe, whole_outcome, tmp_path, round, phase
+    recipe, whole_outcome, tmp_path, round, phase, node
 ):
-    result = run(recipe(), tmp_path / "cut", display=StopsAt(round, phase))
+    """When the second node learns, the first one has learned already."""
+    result = run(recipe(), tmp_path / "cut", display=StopsAt(round, phase, node=node))
     assert result.interrupted
     assert result.rounds < 4
     if result.rounds:

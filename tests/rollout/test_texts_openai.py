@@ -244,11 +244,12 @@ def test_what_is_no_answer_and_every_cut_of_one_is_refused():
 # When it is not there.
 
 
-@pytest.mark.parametrize("status", [408, 529])
+@pytest.mark.parametrize("status", [402, 408, 529])
 def test_what_may_pass_leaves_a_round_empty_and_is_told_once_until_it_is_back(
     server, author, status
 ):
-    made = author(concurrency=1)
+    # Without money left (402) nothing is asked a second time.
+    made = author(concurrency=1, retries=int(status == 402))
     for _ in range(2):
         server.statuses = [status]
         written = write(made)
@@ -405,8 +406,9 @@ def test_what_was_spent_before_a_resume_counts(server, author, tmp_path):
     assert write(author(run="old", budget_tokens=101)).completions
 
 
-def test_an_attempt_that_may_go_on_to_write_stays_booked(server, author):
-    server.statuses, server.headers = [524], SOON
+@pytest.mark.parametrize("status", [504, 524])
+def test_an_attempt_that_may_go_on_to_write_stays_booked(server, author, status):
+    server.statuses, server.headers = [status], SOON
     cost = write(author(retries=1, concurrency=1), problems=PROBLEMS[:1]).cost
     assert cost == Cost(2, 30 + MOST_OF_ONE[0], 15 + MOST_OF_ONE[1], booked=1)
 

@@ -152,6 +152,7 @@ def test_a_fault_is_a_line_with_the_way_out(server, opened, tmp_path, what, faul
     assert "\n" not in str(raised.value)
     books = Books(tmp_path, pytest.fail)
     assert server.usd <= books.spent.usd
+    assert books.spent.booked == (what == "forward")  # it may be billed all the same
 
 
 def test_the_key_is_in_no_error_and_the_library_follows_no_redirect(server, opened, monkeypatch):
