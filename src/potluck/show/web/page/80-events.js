@@ -1,4 +1,4 @@
-// What happened, newest first.
+// What happened, newest first; checkpoints are in events.jsonl alone, as each run writes many.
 
 const EVENTS_AT_ONCE = 100;
 
@@ -6,7 +6,7 @@ function eventsSection() {
   let isAll = false;
   const list = el("ol.events");
   const empty = placeholder(
-    "Nothing to tell: no node came, left, was late or refused, and no checkpoint was written.",
+    "Nothing to tell: no node came, left, was late or refused.",
   );
   const showAll = () => {
     isAll = true;
@@ -17,7 +17,7 @@ function eventsSection() {
   const redraw = drawnWhenSeen(node, draw);
 
   function draw({ events }) {
-    const newest = (events ?? []).toReversed();
+    const newest = (events ?? []).filter(({ kind }) => kind !== "checkpoint").reverse();
     empty.hidden = newest.length > 0;
     more.hidden = isAll || newest.length <= EVENTS_AT_ONCE;
     list.replaceChildren(...newest.slice(0, isAll ? undefined : EVENTS_AT_ONCE).map(line));
