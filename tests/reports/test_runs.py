@@ -84,6 +84,14 @@ def test_a_folder_that_is_not_there_or_has_no_recipe_is_no_run(tmp_path):
             read_run(path)
 
 
+def test_a_run_folder_that_is_spelled_nearly_so_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_run(Path("runs/digits"), "small")
+    for wrong in ("runs/digit", "digits"):
+        with pytest.raises(RunReadError, match=f"folder {wrong}; did you mean runs/digits\\?"):
+            read_run(Path(wrong))
+
+
 def test_the_settings_are_every_key_of_the_recipe_as_text(tmp_path):
     path = make_run(tmp_path / "run", "small", swarm={"max_staleness": 3})
     recipe = read_recipe(path)

@@ -12,6 +12,7 @@ import os
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -189,7 +190,7 @@ def read_recipe(path: Path) -> RecipeRead:
     """Read the recipe of a run folder; raise RunReadError if it is no run."""
     where = printable(str(path))
     if not path.is_dir():
-        raise RunReadError(f"there is no run folder {where}; 'ls runs' lists those that are here")
+        raise RunReadError(f"there is no run folder {where}; {_way_to_a_run(path)}")
     if not (path / RECIPE).is_file():
         raise RunReadError(
             f"{where} is no run: it has no recipe.json; name the folder that 'potluck run' wrote"
@@ -211,6 +212,14 @@ def read_recipe(path: Path) -> RecipeRead:
                 f"a node's name is of a-z, 0-9 and '-', at most 32 characters"
             )
     return msgspec.structs.replace(recipe, settings=settings)
+
+
+def _way_to_a_run(path: Path) -> str:
+    """Name the run whose folder is called nearly as ``path``, beside it or in runs."""
+    runs = {run.parent for at in (path.parent, Path("runs")) for run in at.glob(f"*/{RECIPE}")}
+    near = get_close_matches(path.name, sorted({run.name for run in runs}), n=1)
+    meant = [printable(str(run)) for run in sorted(runs) if [run.name] == near]
+    return f"did you mean {meant[0]}?" if meant else "'ls runs' lists those that are here"
 
 
 def _dotted(key: str, tree: Any) -> Iterator[tuple[str, str]]:
