@@ -32,9 +32,9 @@ def axe():
     return Axe()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser():
-    """One Chromium for all tests here; while it is there, none can run an event loop."""
+    """One Chromium for the tests of a file; while it is there, none can run an event loop."""
     names = ("chromium", "chromium-browser", "google-chrome")
     program = os.environ.get("POTLUCK_CHROMIUM") or next(filter(None, map(shutil.which, names)), "")
     if not program:
