@@ -76,7 +76,7 @@ def cost(policy: LanguageModel, batch: Batch, steps: int, name: str) -> list[flo
     learner = Learner(
         name="north",
         policy=policy,
-        optimizer=make_optimizer(policy, node.optimizer, **node.adam),
+        optimizer=make_optimizer(policy, node.optimizer, node.adam),
         objective=ObjectiveConfig(**METHODS["f-tis"].fields),
         temperature=1.0,
         gradient_clip_norm=1.0,

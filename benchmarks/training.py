@@ -113,7 +113,7 @@ def prepare_ours(policy: LanguageModel, work: Workload) -> Callable[[int], None]
         learner = Learner(
             name="bench",
             policy=policy,
-            optimizer=make_optimizer(policy, node.optimizer, **node.adam),
+            optimizer=make_optimizer(policy, node.optimizer, node.adam),
             objective=ObjectiveConfig(**METHODS["f-tis"].fields),
             temperature=1.0,
             gradient_clip_norm=1.0,

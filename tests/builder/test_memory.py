@@ -85,7 +85,7 @@ def set_up(node, **shape):
 def learning(policy, run, author="a"):
     """``author`` wrote every second completion."""
     node = run.node["a"]
-    optimizer = make_optimizer(policy, node.optimizer, **node.adam)
+    optimizer = make_optimizer(policy, node.optimizer, node.adam)
     learner = Learner(
         "a", policy, run.objective, optimizer, 1.0, 1.0,
         node.micro_batch_tokens,

@@ -109,7 +109,7 @@ def make_learner(
         reference = load(node.model, stored=dtype)
         reference.network.requires_grad_(False)
         reference = ShardedModel(reference, device_of(node.device)) if several else reference
-    optimizer = make_optimizer(policy, node.optimizer, **node.adam)
+    optimizer = make_optimizer(policy, node.optimizer, node.adam)
     if first:
         checkpoint.restore(folder, first, policy, optimizer)
     return Learner(

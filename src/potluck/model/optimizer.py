@@ -1,6 +1,7 @@
 """The optimizer of the trained parameters, and its learning rate at each update."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
@@ -56,7 +57,7 @@ class LearningRate:
 def make_optimizer(
     policy: LanguageModel,
     name: Literal["adam", "adamw", "adamw-8bit"],
-    **adam: float | tuple[float, float],
+    adam: Mapping[str, float | tuple[float, float]],
 ) -> torch.optim.Optimizer:
     """Make Adam or AdamW over the trained parameters, with numbers by torch's names of them.
     "adamw-8bit" has moments in 8-bit numbers, but for parameters of fewer than 4,096 (Dettmers et
