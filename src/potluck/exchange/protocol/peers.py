@@ -233,7 +233,6 @@ class Peers:
         return newest[(len(newest) - 1) // 2] if newest else 0
 
     def _make_room(self) -> bool:
-        """Let a stranger that is gone and never failed make room: the one silent for longest."""
         strangers = {name: peer for name, peer in self._peers.items() if not peer.is_member}
         if len(strangers) < STRANGERS:
             return True
