@@ -175,7 +175,6 @@ def test_an_announcement_that_was_held_back_keeps_nobody_alive(box):
     box.on_join("south")
     box.confirm(announcement("south", clock_s=1000.0), 1.0)
     late = announcement("south", clock_s=1009.0)
-    assert box.is_new(late)
     box.on_announcement(late, 500.0)
     assert box.peers.get("south").heard_s == 10.0
     box.begin(0, 500.0)
@@ -311,19 +310,10 @@ def test_another_batch_of_a_round_is_counted_and_the_first_stays(box):
     assert len(take(box, 0)) == 1
 
 
-def test_only_what_is_newer_and_of_the_confirmed_session_is_new(box):
-    assert not box.is_new(announcement("south"))
-    box.confirm(announcement("south", clock_s=5.0), 0.0)
-    assert [box.is_new(announcement("south", clock_s=c)) for c in (4.9, 5.0, 5.1)] == [0, 0, 1]
-    assert not box.is_new(announcement("south", session=b"o" * 16, clock_s=9.0))
-    assert not box.is_new(announcement("east", clock_s=9.0))
-
-
 def test_after_another_session_is_confirmed_its_clock_counts(box):
     box.confirm(announcement("south", clock_s=5.0), 0.0)
     assert box.confirm(announcement("south", session=b"o" * 16, clock_s=1.0), 1.0)
-    assert box.is_new(announcement("south", session=b"o" * 16, clock_s=1.1))
-    assert not box.is_new(announcement("south", clock_s=6.0))
+    assert box.peers.get("south").announcement.clock_s == 1.0
 
 
 def test_a_cohort_is_drawn_once_a_round_and_again_when_somebody_comes():

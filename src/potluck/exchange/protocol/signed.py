@@ -98,13 +98,9 @@ class SignedStatus(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     def node(self) -> str:
         return self.line.node
 
-    @property
-    def clock_s(self) -> float:
-        return self.line.time_s
-
 
 AnySigned = TypeVar("AnySigned", Announcement, SignedStatus)
-"""A message that says which node of which run wrote it and when, and names the node's key."""
+"""A message that says which node of which run wrote it, and names the node's key."""
 _Part = TypeVar("_Part", StatusLine, AuthorStatus)
 
 
