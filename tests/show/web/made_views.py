@@ -157,8 +157,7 @@ def made_pair(is_own: bool, row: int, column: int) -> dict[str, float | None]:
         "likelihood_positive": round(0.92 - 0.5 * far, 3),
         "staleness": float(far > 0.7),
     }
-    others = {"worth": round(0.9 - 1.2 * far, 3), "worth_noise": 0.12}
-    return pair if is_own else {**pair, **others, "gradient_share": 0.2 if far > 0.5 else None}
+    return pair if is_own else {**pair, "gradient_share": 0.2 if far > 0.5 else None}
 
 
 def made_events(nodes: Sequence[str], rounds: int) -> list[EventView]:
@@ -252,9 +251,6 @@ def made_pair_view(learner: str, author: str, rounds: int = 60) -> PairView:
         columns[name] = [
             min(1, max(0, learned(at, place) + 0.04 * dice.gauss(0, 1))) for at in range(rounds)
         ]
-    columns["worth"] = [
-        0.5 + 0.2 * dice.gauss(0, 1) if at % 10 == 0 else None for at in range(rounds)
-    ]
     return PairView(learner=learner, author=author, columns=columns)
 
 
