@@ -188,7 +188,6 @@ def test_whoever_only_reads_a_recipe_a_message_or_a_run_never_waits_for_torch():
         f"potluck.{room}"
         for room in (*rooms, "launch.local_swarm", "doctor.examine", "show.web.server")
     } | {"potluck.show.web.place", "potluck.show.web.page", "potluck.evaluation.request"}
-    light |= {"potluck.show.web.swarm", "potluck.exchange.zenoh.observer"}
     loaded = loaded_by("potluck", "potluck.cli", *light)
     assert light | {"potluck.types"} <= loaded
     assert not {"torch", "transformers", "matplotlib", "potluck.launch.rounds"} & loaded

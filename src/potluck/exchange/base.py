@@ -171,7 +171,7 @@ class Exchange(Protocol):
         names of the members that are still absent, sorted; the run may begin without them."""
 
     def tell(self, line: StatusLine) -> None:
-        """Tell the others, and observers, how this node is: for people, nothing is decided by it.
+        """Tell the others how this node is: for people, nothing is decided by it.
         Call it once a round and every five seconds, from any thread; it waits for nothing. A
         transport may drop lines, and send none while nobody listens; only the newest counts."""
 

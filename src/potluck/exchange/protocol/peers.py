@@ -75,12 +75,10 @@ class Peer:
 
 
 class Peers:
-    """Members from the start; strangers as they come, ``strangers`` at most."""
+    """Members from the start; strangers as they come, ``STRANGERS`` at most."""
 
-    def __init__(
-        self, me: str, members: Collection[str], *, quarantine_s: float, strangers: int = STRANGERS
-    ) -> None:
-        self._me, self._quarantine_s, self._strangers = me, quarantine_s, strangers
+    def __init__(self, me: str, members: Collection[str], *, quarantine_s: float) -> None:
+        self._me, self._quarantine_s = me, quarantine_s
         self._peers = {name: Peer(is_member=True) for name in sorted(members) if name != me}
         self._members = frozenset(self._peers)
         self._refused: dict[str, Counter[Reason]] = {}
@@ -226,7 +224,7 @@ class Peers:
     def _make_room(self) -> bool:
         """Let a stranger that is gone and never failed make room: the one silent for longest."""
         strangers = {name: peer for name, peer in self._peers.items() if not peer.is_member}
-        if len(strangers) < self._strangers:
+        if len(strangers) < STRANGERS:
             return True
         gone = [n for n, peer in strangers.items() if not peer.live and not peer.quarantines]
         if gone:

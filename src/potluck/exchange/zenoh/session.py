@@ -76,13 +76,13 @@ class Endpoints:
 
 
 def open_session(
-    endpoints: Endpoints, *, run: str, closing: threading.Event | None = None, mode: str = ""
+    endpoints: Endpoints, *, run: str, closing: threading.Event | None = None
 ) -> zenoh.Session:
     """Open a node's session: a peer if it listens, else a client of the routers it connects to.
     ``run`` is the prefix of all keys. Raise ExchangeError, of one line, for an endpoint that is
     none, a port in use, a certificate that cannot be used, or if ``closing`` was set: a client
     waits for its first router until then."""
-    mode = mode or ("peer" if endpoints.listen else "client")
+    mode = "peer" if endpoints.listen else "client"
     return _open(_config(endpoints, mode, run), endpoints, closing or threading.Event())
 
 

@@ -86,7 +86,7 @@ class RunFeed:
 
 
 class Feed(Protocol):
-    """All that one server shows: a folder of runs, one run, or a swarm that is listened to."""
+    """All that one server shows: a folder of runs, or one run."""
 
     def start(self) -> StartView:
         """Return what there is; one run of id "" where nothing else is to be chosen from."""

@@ -2,12 +2,12 @@
 
 A node that is here writes its status once a second, so silence of seconds means that it is gone or
 hangs. Of one on another machine only its peers' lines are known, which tell as long as one of these
-peers is alive, or those of an observer.
+peers is alive.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from msgspec import structs
@@ -23,7 +23,6 @@ SILENT_S = silent_after_s(1)
 GONE_S = 600.0
 """Age from which it counts as stopped."""
 MOST_NODES = 512
-OBSERVER = "(observer)"
 ENDS: Mapping[str, State] = {"ended": "ended", "stopped": "stopped"}
 """States by the last phase that a node tells."""
 Lines = Mapping[str, PeerLine]
@@ -44,9 +43,6 @@ class Facts:
     max_staleness: int
     models: Mapping[str, str]
     now_s: float
-    observed: Mapping[str, PeerLine] = field(default_factory=dict)
-    roster: Collection[str] = ()
-    """Nodes whose keys the observer knows."""
     gather_s: float = 0.0
     """Time in which a node waits for the others before its first round."""
     furthest: int = -1
@@ -73,18 +69,17 @@ def node_views(here: Mapping[str, Here], facts: Facts) -> list[NodeView]:
         for name, line in its.status.peers.items() if its.status else ():
             if NODE_NAME.fullmatch(name) and (name in said or len(said) < MOST_NODES):
                 said.setdefault(name, {})[reporter] = line
-    said |= {name: {OBSERVER: line} for name, line in facts.observed.items()}
-    names = dict.fromkeys((*facts.models, *here, *sorted(facts.roster), *sorted(said)))
+    names = dict.fromkeys((*facts.models, *here, *sorted(said)))
     facts = replace(
         facts,
         furthest=max((_done(here[name]) for name in fresh), default=-1),
         # A status that tells of others may itself be as old as SILENT_S.
-        limit_s=silent_after_s(len(names)) + (0.0 if facts.observed else SILENT_S),
+        limit_s=silent_after_s(len(names)) + SILENT_S,
     )
     found = []
     for name in names:
         lines = said.get(name, {})
-        heard = {by: line for by, line in lines.items() if by in fresh or by == OBSERVER}
+        heard = {by: line for by, line in lines.items() if by in fresh}
         if name in here and (here[name].status or not heard):
             found.append(_here(name, here[name], heard, facts))
         else:
@@ -147,10 +142,6 @@ def _elsewhere(name: str, lines: Lines, heard: Lines, facts: Facts) -> NodeView:
         state, why = _state(done, last_s, facts.limit_s, heard, facts)
     # Whatever was heard of it was signed; of one that was never met nothing is known.
     known: Known = "signed" if told or heard_s is not None else "here"
-    if name in facts.observed and name not in facts.roster:
-        known = "unknown key"
-    elif name in facts.observed and heard_s is None:
-        known = "unsigned"
     view = _view(name, told, state, why, heard, facts)
     return structs.replace(view, known=known, heard_s=heard_s, round=done)
 

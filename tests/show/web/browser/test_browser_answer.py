@@ -51,9 +51,8 @@ def test_without_a_control_it_says_how_to_make_one(told, address, show, tmp_path
     assert page.locator("code").count() == 0
 
 
-def test_where_nothing_can_be_told_it_says_why(told, address, show):
+def test_of_one_node_it_says_that_there_is_nothing_to_tell(told, address, show):
     page = show(f"{address}#/run/")
-    page.locator("#answer").get_by_text("This page only listens").wait_for()
     told.change(nodes=told.whole.nodes[:1])
     said = "There is one node: it learns from nobody else."
     page.locator("#answer").get_by_text(said).wait_for()

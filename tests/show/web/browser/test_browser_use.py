@@ -174,8 +174,8 @@ def test_a_phone_shows_everything_without_scrolling_sideways(told, address, show
 
 
 def trouble(told):
-    why = {"state": "silent", "why": "nothing was heard for 12 s", "known": "unknown key"}
-    lost = {"state": "quarantined", "why": "3 messages that cannot be read", "known": "unsigned"}
+    why = {"state": "silent", "why": "nothing was heard for 12 s"}
+    lost = {"state": "quarantined", "why": "3 messages that cannot be read"}
     back = {"state": "recovering", "why": "2 rounds behind"}
     return msgspec.structs.replace(
         told.whole, nodes=states(told.whole, large=why, small=lost, wide=back)

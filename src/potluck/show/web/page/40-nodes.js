@@ -15,12 +15,6 @@ const TAGS = {
   ...{ name: "b", reward: "b", accuracy: "b", state: "span.state", why: "small.why" },
   ...{ model: "small", known: "small", phase: "small", left: "small", refused: "small.why" },
 };
-const KNOWN = {
-  here: "",
-  signed: "signed",
-  "unknown key": "signed, by a key never met before",
-  unsigned: "not signed: anybody may have sent this",
-};
 const PHASES = {
   write: "writing",
   wait: "waiting for others",
@@ -92,7 +86,7 @@ function nodesSection() {
     return {
       name: node.name,
       model: [node.model, parameters(node.parameters), release].filter(Boolean).join(" · "),
-      known: KNOWN[node.known] ?? "",
+      known: node.known === "signed" ? "signed" : "",
       state: stateOf(node),
       phase: doing ? (PHASES[node.phase] ?? node.phase) || "between two phases" : "",
       why: node.begins_s ? waitOf(node) : (node.why ?? ""),
@@ -133,7 +127,6 @@ function nodesSection() {
       parts.line.dataset.state = node.state;
       parts.line.cells[4].dataset.label = greedyName(view);
       for (const [name, text] of Object.entries(wordsOf(node, isWorking))) write(parts[name], text);
-      parts.known.className = node.known === "here" || node.known === "signed" ? "" : "why";
       parts.rounds.node.hidden = !view.rounds;
       parts.rounds.set(node.round / view.rounds);
       parts.work.node.hidden = !(isWorking && node.total);
