@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -21,9 +22,9 @@ from msgspec.structs import replace
 from potluck.reports import AuthorReport, EvaluationReport, RoundReport, Stat, stats_of
 from potluck.reports.runs import read_recipe
 from potluck.reports.statistics import numbers_on_page
-from potluck.show.web.feed import NotHereError, experiment_feeds
-from potluck.show.web.folder import WatchedRun, read_pairs
-from potluck.show.web.views import Columns, Kept, KeptRun, KeptTable
+from potluck.show.web.folder import NotHereError, WatchedRun, read_pairs
+from potluck.show.web.views import Columns, ExperimentEntry, Kept, KeptRun, KeptTable
+from potluck.types import PotluckError
 
 POLICY = (
     "default-src 'none'; connect-src {connect}; img-src data:; style-src {style}; "
@@ -36,6 +37,37 @@ POINTS = 200
 """Rounds of a pair or a node that stay where all are too many."""
 STEERING = re.compile("[\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 """Characters that end lines, turn the reading order or hide, in whatever shows the file as text."""
+
+
+class ExperimentFeed(Protocol):
+    """Module of another distribution that shows folders which hold no runs: an entry point of the
+    group ``potluck.feeds``."""
+
+    def script(self) -> str:
+        """Return JavaScript that adds ``pages.experiment``."""
+
+    def is_here(self, folder: Path) -> bool:
+        """Tell if it shows this folder."""
+
+    def entries(self, folder: Path, name: str) -> list[ExperimentEntry]:
+        """Return lines of the start page; ids begin with ``name``, that of the folder."""
+
+    def view(self, folder: Path, name: str, experiment: str) -> object | None:
+        """Return what the page asks for by the id of an entry, for JSON; None: it is no entry."""
+
+
+def experiment_feeds() -> list[ExperimentFeed]:
+    """Load the installed feeds; raise PotluckError for a broken one."""
+    found = []
+    for entry in entry_points(group="potluck.feeds"):
+        try:
+            found.append(entry.load())
+        except Exception as error:  # of others' code
+            raise PotluckError(
+                f"the page's feed {entry.value} cannot be loaded ({type(error).__name__}: "
+                f"{error}); install its distribution again, or remove it"
+            ) from None
+    return found
 
 
 class Page(NamedTuple):
