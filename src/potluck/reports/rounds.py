@@ -281,21 +281,14 @@ class EvaluationReport:
 
 
 def as_line(report: RoundReport | EvaluationReport) -> dict[str, Any]:
-    """Return the report as a line of its file; an evaluation leaves out what was not measured.
-
-    >>> as_line(EvaluationReport(round=5, validation=0.75, problems=200))
-    {'round': 5, 'validation': 0.75, 'problems': 200}
-    """
+    """Return the report as a line of its file; an evaluation leaves out what was not measured."""
     whole = isinstance(report, RoundReport)
     return {k: value for k, value in asdict(report).items() if whole or value not in (None, {})}
 
 
 def waited_share(rounds: Iterable[RoundReport]) -> float | None:
-    """Return the share of the rounds' time in which the node waited for others; None: not measured.
-
-    >>> waited_share([RoundReport(0, seconds={"write": 3.0, "wait": 1.0})])
-    0.25
-    """
+    """Return the share of the rounds' time in which the node waited for others; None: not
+    measured."""
     known = [each.seconds for each in rounds if "wait" in each.seconds]
     all_s = sum(sum(each.values()) for each in known)
     return sum(each["wait"] for each in known) / all_s if all_s else None

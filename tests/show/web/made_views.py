@@ -87,7 +87,6 @@ def made_node(name: str, place: int, rounds: int) -> NodeView:
         model="Qwen2-tiny",
         parameters=[1_240_000, 310_000, 2_600_000][place % 3],
         version="0.1.0",
-        known="here" if place == 0 else "signed",
         state="training",
         heard_s=NOW_S - 0.4,
         round=rounds - place % 3,

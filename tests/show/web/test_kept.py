@@ -37,7 +37,7 @@ def test_all_of_a_run_is_in_it(folder):
     assert set(pairs) == {(a, b) for a in ("small", "large") for b in ("small", "large")}
     assert pairs["small", "large"]["columns"]["round"] == [0, 1, 2, 3]
     shown = [(texts["node"], texts["texts"][0]["round"]) for texts in run["texts"]]
-    assert shown == [("small", 3), ("large", 3)]
+    assert shown == [("large", 3), ("small", 3)]
     assert len(left_out) == 1
 
 

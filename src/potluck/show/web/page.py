@@ -9,7 +9,6 @@ import base64
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.resources import files
@@ -22,7 +21,7 @@ from msgspec.structs import replace
 from potluck.reports import AuthorReport, EvaluationReport, RoundReport, Stat, stats_of
 from potluck.reports.runs import read_recipe
 from potluck.reports.statistics import numbers_on_page
-from potluck.show.web.folder import NotHereError, WatchedRun, read_pairs
+from potluck.show.web.folder import WatchedRun, read_pairs
 from potluck.show.web.views import Columns, ExperimentEntry, Kept, KeptRun, KeptTable
 from potluck.types import PotluckError
 
@@ -171,14 +170,13 @@ def _keep_run(folder: Path) -> KeptRun:
     feed = WatchedRun(folder)
     feed.look()
     view = feed.view()
-    here = [node.name for node in view.nodes or [] if node.known == "here"]
-    pairs = [pair for node in here for pair in read_pairs(folder / node).values()]
-    run = KeptRun(view=view, pairs=pairs)
-    for node in here:
-        with suppress(NotHereError):  # it has not begun
-            newest = feed.texts(node)
-            run.texts.append(replace(newest, rounds=newest.rounds[-1:]))
-    return run
+    here = [*(view.curves or ())]
+    newest = map(feed.texts, here)
+    return KeptRun(
+        view=view,
+        pairs=[pair for node in here for pair in read_pairs(folder / node).values()],
+        texts=[replace(texts, rounds=texts.rounds[-1:]) for texts in newest],
+    )
 
 
 def _thinned(columns: Columns) -> Columns:
