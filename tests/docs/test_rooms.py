@@ -187,12 +187,12 @@ def test_whoever_only_reads_a_recipe_a_message_or_a_run_never_waits_for_torch():
     light = {
         f"potluck.{room}"
         for room in (*rooms, "launch.local_swarm", "doctor.examine", "show.web.server")
-    } | {"potluck.show.web.place", "potluck.show.web.kept", "potluck.evaluation.request"}
+    } | {"potluck.show.web.place", "potluck.show.web.page", "potluck.evaluation.request"}
     loaded = loaded_by("potluck", "potluck.cli", *light)
     assert light | {"potluck.types"} <= loaded
     assert not {"torch", "transformers", "matplotlib", "potluck.launch.rounds"} & loaded
     # An extra brings them: nobody needs them who opens no page.
-    assert not {"starlette", "uvicorn"} & loaded_by("potluck.cli", "potluck.show.web.kept")
+    assert not {"starlette", "uvicorn"} & loaded_by("potluck.cli", "potluck.show.web.page")
     # Each run of the demo is another process; its picture is drawn without a window.
     assert not {"torch", "matplotlib.pyplot"} & loaded_by("potluck.demo.run")
 

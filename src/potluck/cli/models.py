@@ -125,8 +125,7 @@ def show_command(
         return
     if not html.parent.is_dir():
         raise ConfigError(f"--html {html}: there is no folder {html.parent}; make it first")
-    from potluck.show.web.kept import keep
-    from potluck.show.web.page import kept_page
+    from potluck.show.web.page import keep, kept_page
 
     kept, left_out = keep({"": run}, title=run.resolve().name)
     write_atomically(html, kept_page(kept).encode())

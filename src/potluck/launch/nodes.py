@@ -38,7 +38,7 @@ from potluck.node.storage.resume import (
 )
 from potluck.objective.methods import reads_author_logp
 from potluck.reports.events import Display, Fanout, Notice
-from potluck.show.trackers.base import About
+from potluck.show.trackers.libraries import About
 from potluck.show.trackers.tracked import Tracked
 from potluck.tasks import Task
 from potluck.types import PotluckError

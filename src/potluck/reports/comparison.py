@@ -309,9 +309,5 @@ def signed(number: float) -> str:
 
 
 def within(interval: Interval) -> str:
-    """Write a difference with its interval.
-
-    >>> within(Interval(0.03, -0.01, 0.07))
-    '+.030 [-.010, +.070]'
-    """
+    """Write a difference with its interval: "+.030 [-.010, +.070]"."""
     return f"{signed(interval.value)} [{signed(interval.low)}, {signed(interval.high)}]"

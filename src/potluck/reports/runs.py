@@ -1,8 +1,5 @@
 """Run folders, read: a file that is not there is empty, a damaged one is one clear error.
 
-``read_run`` is one look at all of a run. Whatever follows a run that goes on has a ``Tail`` of each
-file instead (``reports/tail.py``) and calls ``read_recipe`` and ``read_status`` again.
-
 A run may be writing while it is read, or have crashed: a last line that is cut off is left out.
 A run that was resumed may have two lines about a round: the later one counts. Unknown fields are
 skipped and missing ones have defaults, so older and newer runs can be read.
@@ -66,11 +63,7 @@ class Said(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """The content and the calls, a line each.
-
-        >>> Said("assistant", "I add.", (Called("add", msgspec.Raw(b'{"a": 1}')),)).words
-        'I add.\\nadd({"a":1})'
-        """
+        """The content and the calls, a line each."""
         return "\n".join([*([self.content] if self.content else ()), *map(str, self.calls)])
 
 

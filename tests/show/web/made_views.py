@@ -87,7 +87,6 @@ def made_node(name: str, place: int, rounds: int) -> NodeView:
         model="Qwen2-tiny",
         parameters=[1_240_000, 310_000, 2_600_000][place % 3],
         version="0.1.0",
-        known="here" if place == 0 else "signed",
         state="training",
         heard_s=NOW_S - 0.4,
         round=rounds - place % 3,
@@ -157,8 +156,7 @@ def made_pair(is_own: bool, row: int, column: int) -> dict[str, float | None]:
         "likelihood_positive": round(0.92 - 0.5 * far, 3),
         "staleness": float(far > 0.7),
     }
-    others = {"worth": round(0.9 - 1.2 * far, 3), "worth_noise": 0.12}
-    return pair if is_own else {**pair, **others, "gradient_share": 0.2 if far > 0.5 else None}
+    return pair if is_own else {**pair, "gradient_share": 0.2 if far > 0.5 else None}
 
 
 def made_events(nodes: Sequence[str], rounds: int) -> list[EventView]:
@@ -252,9 +250,6 @@ def made_pair_view(learner: str, author: str, rounds: int = 60) -> PairView:
         columns[name] = [
             min(1, max(0, learned(at, place) + 0.04 * dice.gauss(0, 1))) for at in range(rounds)
         ]
-    columns["worth"] = [
-        0.5 + 0.2 * dice.gauss(0, 1) if at % 10 == 0 else None for at in range(rounds)
-    ]
     return PairView(learner=learner, author=author, columns=columns)
 
 

@@ -13,8 +13,7 @@ import pytest
 from potluck.reports import RoundReport
 from potluck.reports.answers import ControlAnswer, add_answers
 from potluck.show.web import rounds as rounds_module
-from potluck.show.web.feed import NotHereError
-from potluck.show.web.folder import WatchedRun
+from potluck.show.web.folder import NotHereError, WatchedRun
 from show.terminal.run_folders import HOSTILE, metrics, source
 from show.web.run_files import append, make_run, write_status
 
@@ -275,7 +274,7 @@ def test_a_node_that_says_nothing_more_turns_silent_without_a_new_line(tmp_path,
     assert feed.look() == 1
     assert feed.view().nodes[0].state == "training"
     later = SimpleNamespace(time=lambda: now_s + 6, monotonic=time.monotonic)
-    monkeypatch.setattr("potluck.show.web.feed.time", later)
+    monkeypatch.setattr("potluck.show.web.folder.time", later)
     assert feed.look() == 2
     assert feed.view(1).nodes[0].state == "silent"
 

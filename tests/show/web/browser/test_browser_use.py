@@ -79,12 +79,12 @@ def test_the_keyboard_walks_the_matrix_which_shows_the_field_that_is_chosen(told
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="What wide learns from small").wait_for()
     assert page.locator("td[tabindex='0']").count() == 1
-    page.get_by_role("combobox", name="Show", exact=True).select_option(label="Worth")
+    page.get_by_role("combobox", name="Show", exact=True).select_option(label="Distance k1")
     cell = page.locator('td[data-down="1"][data-across="0"]')
-    worth = told.whole.matrix["large"]["small"]["worth"]
-    page.wait_for_function("() => document.querySelector('td.own').textContent === ''")
-    assert float(cell.inner_text()) == pytest.approx(worth, abs=0.001)
-    assert cell.get_attribute("aria-label").startswith("large learns from small: Worth")
+    k1 = told.whole.matrix["large"]["small"]["k1"]
+    page.wait_for_function("() => document.querySelector('td.own').textContent === '0'")
+    assert float(cell.inner_text().replace("\u2212", "-")) == pytest.approx(k1, abs=0.001)
+    assert cell.get_attribute("aria-label").startswith("large learns from small: Distance k1")
 
 
 def test_the_matrix_opens_on_what_differs_and_menus_have_declared_numbers_alone(
