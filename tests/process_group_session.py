@@ -34,9 +34,8 @@ from potluck.node.learning.group import SINGLE_PROCESS, process_group
 from potluck.node.learning.workers import DistributedEngine, generate_together
 from potluck.node.storage import checkpoint
 from potluck.objective.methods import METHODS, ObjectiveConfig
-from potluck.rollout.base import GreedySampler, RandomSampler, RolloutRequest
+from potluck.rollout.base import EngineSettings, GreedySampler, RandomSampler, RolloutRequest
 from potluck.rollout.options import HFOptions
-from potluck.rollout.settings import EngineSettings
 from potluck.types import NonFiniteError, PotluckError, Problem
 
 HANGS_AFTER_S = int(os.environ.get("HANGS_AFTER_S") or 600)

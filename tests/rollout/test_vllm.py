@@ -21,15 +21,13 @@ from potluck.episode import acted, turns_in
 from potluck.model import LanguageModel
 from potluck.model.loading import weights_digest
 from potluck.model.lora import add_adapter
-from potluck.rollout.base import GreedySampler, RolloutError, RolloutRequest
+from potluck.rollout.base import EngineSettings, GreedySampler, RolloutError, RolloutRequest
 from potluck.rollout.hf import HFEngine
 from potluck.rollout.options import VllmOptions
 from potluck.rollout.server import Address, run_loop
-from potluck.rollout.settings import EngineSettings
 from potluck.rollout.vllm import client as line_module
 from potluck.rollout.vllm import engine as engine_module
-from potluck.rollout.vllm.client import VllmClient
-from potluck.rollout.vllm.engine import require_server
+from potluck.rollout.vllm.client import VllmClient, require_server
 from potluck.rollout.vllm.response import ServerRequest, read_response, require_ours
 from rollout.writing import (
     PROBLEMS,

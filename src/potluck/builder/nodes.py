@@ -31,12 +31,10 @@ from potluck.node.participant import NodeProgress
 from potluck.node.storage import checkpoint
 from potluck.node.storage.record import Record
 from potluck.objective.habit import HabitTest
-from potluck.rollout.base import Engine
+from potluck.rollout.base import Engine, EngineSettings, ignore
 from potluck.rollout.options import TextOptions
-from potluck.rollout.settings import EngineSettings, ignore
-from potluck.rollout.tinker.engine import TinkerEngine
-from potluck.rollout.tinker.options import TinkerOptions
-from potluck.rollout.tinker.session import TinkerSession
+from potluck.rollout.texts.options import TinkerOptions
+from potluck.rollout.tinker import TinkerEngine, TinkerSession
 from potluck.schedule import Agenda
 from potluck.tasks import Task
 from potluck.tasks.base import environment_of

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
 from potluck.fields import ConfigError, Count, Options, Positive
-from potluck.rollout.settings import EngineSettings
 from potluck.types import Problem, Sampling
 
 if TYPE_CHECKING:
     from potluck.model.policy import LanguageModel
     from potluck.model.shape import Shape
-    from potluck.rollout.base import Engine
+    from potluck.rollout.base import Engine, EngineSettings
     from potluck.rollout.server import Address
     from potluck.rollout.texts.base import TextEngine
 
@@ -64,7 +63,7 @@ class EngineOptions(Options, frozen=True, kw_only=True):
         """Name the folder or id that has the tokenizer of the node's ``model``."""
         return model
 
-    def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
+    def build(self, policy: "LanguageModel", settings: "EngineSettings") -> "Engine":
         """Build the engine that writes with the weights of ``policy``."""
         raise NotImplementedError
 
@@ -99,7 +98,7 @@ class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag=
 
     several_processes: ClassVar[bool] = True
 
-    def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
+    def build(self, policy: "LanguageModel", settings: "EngineSettings") -> "Engine":
         from potluck.rollout.hf import HFEngine
 
         return HFEngine(policy, settings)
@@ -185,9 +184,8 @@ class VllmOptions(ServedOptions, frozen=True, kw_only=True, tag_field="name", ta
     """Largest mean |difference| between the server's log-probabilities and the node's own, nats a
     token; beyond it the run stops. bfloat16 costs about 0.003."""
 
-    def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
-        from potluck.rollout.vllm.engine import ServerEngine, ServerWriting
-        from potluck.rollout.vllm.playing import ServerPlaying
+    def build(self, policy: "LanguageModel", settings: "EngineSettings") -> "Engine":
+        from potluck.rollout.vllm.engine import ServerEngine, ServerPlaying, ServerWriting
         from potluck.rollout.vllm.weights import WeightSync
 
         sync = WeightSync(policy, self, settings)
@@ -217,7 +215,7 @@ class VllmOptions(ServedOptions, frozen=True, kw_only=True, tag_field="name", ta
 
     def require_ready(self, *, adapter: bool, longest: int) -> None:
         from potluck.rollout.server import run_loop
-        from potluck.rollout.vllm.engine import require_server
+        from potluck.rollout.vllm.client import require_server
 
         run_loop(require_server(self.address, self.model, adapter=adapter, longest=longest))
 
@@ -228,7 +226,7 @@ class TextOptions(EngineOptions, frozen=True, kw_only=True):
     has_weights: ClassVar[bool] = False
     uses: ClassVar[frozenset[str] | None] = frozenset({"engine", "weight", "stranger"})
 
-    def open(self, settings: EngineSettings) -> "TextEngine":
+    def open(self, settings: "EngineSettings") -> "TextEngine":
         """Build the author; raise RolloutError if its file or its library is not here."""
         raise NotImplementedError
 

@@ -4,7 +4,7 @@ model that refuses a parameter is not sent it again."""
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -12,9 +12,10 @@ from typing import Annotated, Any
 import httpx2
 import msgspec
 
+from potluck.episode import ToolCall, Turn, text_of, turns_in
 from potluck.rollout.base import RolloutError
 from potluck.rollout.server import IS_IT_RUNNING, WAYS_OUT, Client, CutOff
-from potluck.types import Problem
+from potluck.types import Observation, Problem
 
 LATER = (402, 408, 409, 425, 429)
 """Statuses below 500 that may pass: no money left, too slow, a conflict, too early, too often."""
@@ -195,3 +196,61 @@ def read_answer(raw: bytes) -> ChatAnswer | None:
         return msgspec.convert(json.loads(raw), ChatAnswer)
     except (ValueError, RecursionError):
         return None
+
+
+class _Function(msgspec.Struct):
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+def turn_in(message: Mapping[str, Any]) -> Turn | None:
+    """Read the turn of an assistant's message; None if it says nothing, or what cannot be sent on:
+    arguments that are no JSON object, half a surrogate pair."""
+    try:
+        said = msgspec.convert(message, _Message)
+        calls = tuple(ToolCall(c.function.name, _arguments(c)) for c in said.tool_calls or ())
+        turns = turns_in(text_of([Turn(said.content or "", calls)]))  # as each reader has it
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        return None
+    return turns[0] if turns and (turns[0].content.strip() or turns[0].calls) else None
+
+
+def _arguments(call: _Call) -> dict[str, Any]:
+    # An empty text is how some servers write that there are none.
+    told = call.function.arguments or {}
+    return msgspec.json.decode(told, type=dict[str, Any]) if isinstance(told, str) else told
+
+
+def messages_of(
+    turn: Turn, observations: Sequence[Observation], number: int
+) -> list[dict[str, Any]]:
+    """Write a turn and what an environment said behind it as messages. Calls have ids of their
+    own: with the server's a request could not be found again after a crash."""
+    ids = [f"c{number:04d}{at:04d}" for at in range(len(turn.calls))]  # Mistral takes 9 letters
+    said: dict[str, Any] = {"role": "assistant", "content": turn.content or None}
+    if turn.calls:
+        said["tool_calls"] = [
+            {
+                "id": id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
+            }
+            for id, call in zip(ids, turn.calls, strict=True)
+        ]
+    answers = iter(ids)
+    heard = [
+        {"role": "tool", "tool_call_id": next(answers, ""), "content": o.content}
+        if o.tool
+        else {"role": "user", "content": o.content}
+        for o in observations
+    ]
+    return [said, *heard]

@@ -14,10 +14,8 @@ from potluck.episode import EnvironmentFailed, Play, Step, Turn, digest_of, text
 from potluck.files import derived_seed
 from potluck.rollout.base import Requests
 from potluck.rollout.server import Ears
-from potluck.rollout.texts.base import NO_TOKENS, can_be_read
-from potluck.rollout.texts.books import Choices
-from potluck.rollout.texts.endpoint import ChatRequest, Choice, Dialect
-from potluck.rollout.texts.messages import messages_of, turn_in
+from potluck.rollout.texts.base import NO_TOKENS, Choices, can_be_read
+from potluck.rollout.texts.endpoint import ChatRequest, Choice, Dialect, messages_of, turn_in
 from potluck.rollout.texts.openai import TOKENS_AROUND, OpenAIEngine, TextRound
 from potluck.types import Completion, End
 

@@ -7,11 +7,18 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from potluck.files import derived_seed
-from potluck.rollout.base import TICK_S, Progress, Requests
+from potluck.rollout.base import TICK_S, EngineSettings, Progress, Requests
 from potluck.rollout.server import begin_loop, together
-from potluck.rollout.settings import EngineSettings
-from potluck.rollout.texts.base import BYTES_A_TOKEN, NO_TOKENS, Cost, Written, can_be_read
-from potluck.rollout.texts.books import Booking, Books, Choices
+from potluck.rollout.texts.base import (
+    BYTES_A_TOKEN,
+    NO_TOKENS,
+    Booking,
+    Books,
+    Choices,
+    Cost,
+    Written,
+    can_be_read,
+)
 from potluck.rollout.texts.endpoint import (
     ChatClient,
     ChatRequest,

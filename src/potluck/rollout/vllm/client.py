@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import httpx2
+import msgspec
 
 from potluck.rollout.base import RolloutError
 from potluck.rollout.server import IS_IT_RUNNING, WAYS_OUT, Address, Client, CutOff, TooLong
@@ -107,3 +109,25 @@ class VllmClient(Client):
             way_out = IS_IT_RUNNING if trouble else "raise timeout_s if it only is slow"
         trouble = trouble or f"no answer within timeout_s = {self.address.timeout_s:g}"
         return self.refuse(f"does not do {path} ({trouble})", next(known, way_out))
+
+
+async def require_server(address: Address, model: str, *, adapter: bool, longest: int) -> None:
+    """Raise RolloutError unless a server is there now that serves ``model``, or is to get it as
+    an adapter, with ``longest`` tokens of prompt and completion together."""
+    async with VllmClient(replace(address, timeout_s=min(address.timeout_s, 5.0))) as client:
+        raw = await client.ask("GET", "/v1/models")
+        try:
+            cards = {card["id"]: card for card in msgspec.json.decode(raw)["data"]}
+        except (msgspec.DecodeError, UnicodeError, RecursionError, KeyError, TypeError) as error:
+            raise client.refuse("lists no models", "is its url that of a server?") from error
+        if not adapter and model not in cards:
+            there = ", ".join(map(repr, cards)) or "none"
+            raise client.refuse(
+                f"serves {there}, not {model!r}", "set [node.NAME.engine] model to one of them"
+            )
+        lengths = [card.get("max_model_len") for card in cards.values()]
+        if short := [n for n in lengths if isinstance(n, int) and n < longest]:
+            raise client.refuse(
+                f"has room for {short[0]} tokens, but prompt and completion may have {longest}",
+                "raise its --max-model-len, or lower [sampling] max_total_tokens",
+            )

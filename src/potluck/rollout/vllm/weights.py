@@ -16,8 +16,7 @@ from torch import Tensor
 from potluck.files import whole_folder
 from potluck.model.loading import weights_digest
 from potluck.model.policy import LanguageModel
-from potluck.rollout.base import RolloutError
-from potluck.rollout.settings import EngineSettings
+from potluck.rollout.base import EngineSettings, RolloutError
 from potluck.rollout.vllm.client import VllmClient
 
 VERSION = re.compile(r"[0-9a-f]{24}(\.part)?")
