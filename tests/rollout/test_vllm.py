@@ -150,7 +150,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_asked(server, engi
     with pytest.raises(RolloutError, match=r"temperature 0.7, top_k 3 and top_p 1; change"):
         write(engine_of(), sampled(temperature=0.7, top_k=3))
     with pytest.raises(
-        RolloutError, match="cannot draw by function; it can by RandomSampler and GreedySampler"
+        RolloutError, match="draws by RandomSampler and GreedySampler, not by function"
     ):
         write(engine_of(), no_progress)
     assert write(engine_of(), requests=[RolloutRequest(PROBLEMS[0], 0)]) == []

@@ -27,7 +27,8 @@ URL = re.compile(r"https?://[^\s/@?#:][^\s/@?#]*(/[^\s?#]*)?")
 @dataclass(frozen=True, slots=True)
 class Writing:
     """Size of one writing: ``rows`` completions at once of so many ``problems``; ``prompt`` and
-    ``longest`` are the tokens of the longest prompt, alone and with its completion."""
+    ``longest`` are the tokens of the longest prompt, alone and with its completion. ``held_in`` is
+    the format of the weights while they are trained."""
 
     shape: "Shape"
     rows: int
@@ -36,7 +37,6 @@ class Writing:
     longest: int
     dtype: str
     held_in: str
-    """Format of the weights while they are trained."""
     attention: str
 
 
@@ -109,8 +109,7 @@ class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag=
         Reading keeps the prompts' keys and values, and one layer's activations at a time. Drawing
         keeps those of whole rows; the layer at work has its own twice, as they grow by one token,
         and eager attention spreads them out over its heads. A logit takes 24 bytes besides: in
-        float32, with its logarithm and share, and their running sum in float64. The weights are
-        copied where they are not held in the format that writes.
+        float32, with its logarithm and share, and their running sum in float64.
         """
         shape, each = writing.shape, BYTES[writing.dtype]
         copied = shape.parameters if writing.dtype != writing.held_in else 0
@@ -185,12 +184,10 @@ class VllmOptions(ServedOptions, frozen=True, kw_only=True, tag_field="name", ta
     token; beyond it the run stops. bfloat16 costs about 0.003."""
 
     def build(self, policy: "LanguageModel", settings: "EngineSettings") -> "Engine":
-        from potluck.rollout.vllm.engine import ServerEngine, ServerPlaying, ServerWriting
+        from potluck.rollout.vllm.engine import ServerEngine
         from potluck.rollout.vllm.weights import WeightSync
 
-        sync = WeightSync(policy, self, settings)
-        kind = ServerPlaying if settings.environment else ServerWriting
-        return ServerEngine(policy, settings, self, sync, kind)
+        return ServerEngine(policy, settings, self, WeightSync(policy, self, settings))
 
     def log_probability_tolerance(self, dtype: str) -> float:
         return self.tolerance

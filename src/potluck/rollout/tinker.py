@@ -1,4 +1,4 @@
-"""A model behind the Tinker API: its calls, what they cost, and what their failures mean.
+"""A model that is served and trained behind the Tinker API.
 
 Each call has a timeout, as the client asks a server that is gone for ever; the cause is asked for
 apart. Its money is booked before it at the most that it can cost. The client library is loaded
@@ -24,18 +24,8 @@ from weakref import finalize
 import numpy as np
 import torch
 
-from potluck.rollout import server
-from potluck.rollout.base import (
-    TICK_S,
-    Engine,
-    Progress,
-    PromptedRequest,
-    RandomSampler,
-    Requests,
-    RolloutError,
-    Sampler,
-    ignore,
-)
+from potluck.rollout import base, server
+from potluck.rollout.base import TICK_S, PromptedRequest, RolloutError
 from potluck.rollout.texts.base import NOTHING, Booking, Books, Cost
 from potluck.rollout.texts.options import TinkerOptions
 from potluck.types import Completion, NonFiniteError
@@ -87,7 +77,7 @@ class TinkerSession:
     def __post_init__(self) -> None:
         """Connect; raise RolloutError unless the server has the model."""
         tinker, key = library(), self.options.address.key()
-        self.node, self.books = self.folder.name, Books(self.folder, ignore)
+        self.node, self.books = self.folder.name, Books(self.folder, base.ignore)
         from httpx import AsyncClient
 
         self._types, self._under_way = tinker.types, NOTHING
@@ -295,11 +285,18 @@ def _tokens(rows: Sequence[Pair]) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class TinkerEngine(Engine):
+class TinkerEngine(base.Engine):
+    """An engine on the newest weights of a session."""
+
     session: TinkerSession
 
     def generate(
-        self, requests: Requests, sampler: Sampler, *, author: str, progress: Progress
+        self,
+        requests: base.Requests,
+        sampler: base.Sampler,
+        *,
+        author: str,
+        progress: base.Progress,
     ) -> list[Completion]:
         written, total = list[Completion](), sum(request.count for request in requests)
         self.session.books.begin(0)
@@ -318,12 +315,12 @@ class TinkerEngine(Engine):
         return written
 
     def _ask_all(
-        self, requests: Requests, sampler: Sampler
+        self, requests: base.Requests, sampler: base.Sampler
     ) -> Iterator[tuple[PromptedRequest, Asked]]:
         """Begin each request when the next is asked for; yield it, and its answer to come."""
         drawing = {"temperature": 0.0, "seed": 0}
         for request in self.prompted([each for each in requests if each.count]):
-            if isinstance(sampler, RandomSampler):
+            if isinstance(sampler, base.RandomSampler):
                 seed = int(torch.randint(2**31 - 1, (), generator=sampler.generator))
                 drawing = {"temperature": 1.0, "seed": seed}
             given = {"max_tokens": request.longest, "stop": sorted(self.policy.stop_ids)}

@@ -49,10 +49,10 @@ NO_TOKENS = np.zeros(0, np.int32)
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Texts of one round, and their cost."""
+    """Texts of one round: completions without tokens, in the order of the requests, then by index
+    without gaps; and their cost."""
 
     completions: tuple[Completion, ...]
-    """Completions without tokens, in the order of the requests, then by index without gaps."""
     cost: Cost = NOTHING
 
 

@@ -45,10 +45,9 @@ class Refused(Exception):
 
 
 class ChatClient(Client):
-    """A client of a served model."""
+    """A client of a served model, by the ``OpenAIOptions`` of its table."""
 
     def __init__(self, options: Any, *, limit_bytes: int = 2**24) -> None:
-        """Take the ``OpenAIOptions`` of its table: their module imports this one."""
         super().__init__(options.address, options.url.rstrip("/"), proxies=True)
         self._options, self._limit_bytes = options, limit_bytes
 
@@ -74,10 +73,9 @@ class ChatClient(Client):
 
     async def _once(self, method: str, path: str, body: object = None) -> bytes:
         """Wait for one answer, empty where it was cut off or is too long."""
+        most = self._limit_bytes
         try:
-            status, headers, raw = await self.send(
-                method, path, body, limit_bytes=self._limit_bytes
-            )
+            status, headers, raw = await self.send(method, path, body, limit_bytes=most)
         except CutOff:  # it may be billed: no attempt that is repeated
             return b""
         except httpx2.TransportError as error:
@@ -198,6 +196,9 @@ def read_answer(raw: bytes) -> ChatAnswer | None:
         return None
 
 
+# Turns as messages, and back.
+
+
 class _Function(msgspec.Struct):
     name: str
     arguments: str | dict[str, Any] | None = None
@@ -230,27 +231,17 @@ def _arguments(call: _Call) -> dict[str, Any]:
     return msgspec.json.decode(told, type=dict[str, Any]) if isinstance(told, str) else told
 
 
-def messages_of(
-    turn: Turn, observations: Sequence[Observation], number: int
-) -> list[dict[str, Any]]:
+def messages_of(turn: Turn, heard: Sequence[Observation], number: int) -> list[dict[str, Any]]:
     """Write a turn and what an environment said behind it as messages. Calls have ids of their
     own: with the server's a request could not be found again after a crash."""
     ids = [f"c{number:04d}{at:04d}" for at in range(len(turn.calls))]  # Mistral takes 9 letters
     said: dict[str, Any] = {"role": "assistant", "content": turn.content or None}
     if turn.calls:
-        said["tool_calls"] = [
-            {
-                "id": id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
-            }
-            for id, call in zip(ids, turn.calls, strict=True)
-        ]
-    answers = iter(ids)
-    heard = [
-        {"role": "tool", "tool_call_id": next(answers, ""), "content": o.content}
-        if o.tool
-        else {"role": "user", "content": o.content}
-        for o in observations
-    ]
-    return [said, *heard]
+        functions = [{"name": c.name, "arguments": json.dumps(c.arguments)} for c in turn.calls]
+        calls = zip(ids, functions, strict=True)
+        said["tool_calls"] = [{"id": id, "type": "function", "function": f} for id, f in calls]
+    messages, answers = [said], iter(ids)
+    for each in heard:
+        by = {"role": "tool", "tool_call_id": next(answers, "")} if each.tool else {"role": "user"}
+        messages.append(by | {"content": each.content})
+    return messages

@@ -74,10 +74,9 @@ class OpenAIOptions(
     """Further attempts where the server is busy or away; its Retry-After is kept to."""
 
     def open(self, settings: "EngineSettings") -> "TextEngine":
-        from potluck.rollout.texts.episodes import EpisodeRound
-        from potluck.rollout.texts.openai import OpenAIEngine, TextRound
+        from potluck.rollout.texts.openai import OpenAIEngine
 
-        return OpenAIEngine(self, settings, EpisodeRound if settings.environment else TextRound)
+        return OpenAIEngine(self, settings)
 
     def require_ready(self, *, adapter: bool, longest: int) -> None:
         from potluck.rollout.server import run_loop

@@ -14,21 +14,16 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 """Pause before a second attempt; it doubles from one attempt to the next."""
 GONE = (502, 503, 504)
 """Statuses of what stands before a server that is gone, or starts."""
-LATER = (429, *GONE)
-"""Statuses after which is asked again while there is time."""
 TRIES_OF_500 = 3
 """Attempts after status 500: such an error may pass, but is not worth all of ``timeout_s``."""
 NO_FOLDER = "it does not see that folder: name one that both see in [node.NAME.engine] folder"
+NO_RELOAD = "docs/vllm.md: it may have another model, or be too old to reload"
 NO_DEVELOPMENT = "start it with VLLM_SERVER_DEV_MODE=1"
 NOT_SWITCHED_ON = "this must be switched on when it is started, see docs/vllm.md"
 SAYINGS = (
     ("/v1/load_lora_adapter", "No adapter found", NO_FOLDER),
     ("/collective_rpc", "Repo id must be in the form", NO_FOLDER),
-    (
-        "/collective_rpc",
-        "status 500",
-        "docs/vllm.md: it may have another model, or be too old to reload",
-    ),
+    ("/collective_rpc", "status 500", NO_RELOAD),
     ("/collective_rpc", "status 404", NO_DEVELOPMENT),
     ("/sleep", "status 404", NO_DEVELOPMENT),
     ("/wake_up", "status 404", NO_DEVELOPMENT),
@@ -88,7 +83,8 @@ class VllmClient(Client):
                         said = self.address.line(raw.decode(errors="replace"))
                         trouble = f"status {status} {said}".strip()
                         stumbles += status == 500
-                        if status not in LATER and not (status == 500 and stumbles < TRIES_OF_500):
+                        passes = stumbles < TRIES_OF_500 if status == 500 else status == 429
+                        if not passes and status not in GONE:
                             raise self._failed(path, trouble, status)
                         self.breaks += status in GONE
                     if breaks in (None, self.breaks):

@@ -53,7 +53,6 @@ class ServerEngine(Engine):
     options: Any
     """Options of its table, ``VllmOptions``: their module imports this one."""
     weight_sync: WeightSync
-    kind: "type[ServerWriting]"
 
     @property
     def server_mismatch(self) -> float | None:
@@ -67,7 +66,8 @@ class ServerEngine(Engine):
         total = sum(each.count for each in server_requests)
         while wait([self.weight_sync.writing], TICK_S).not_done:
             progress(0, total)  # an evaluation, with other weights
-        return self.kind(self, server_requests, sampler, author).collect(progress)
+        kind = ServerPlaying if self.settings.environment else ServerWriting
+        return kind(self, server_requests, sampler, author).collect(progress)
 
     @property
     def overlaps(self) -> bool:
@@ -81,7 +81,7 @@ class ServerEngine(Engine):
         return ServerWriting(self, server_requests, sampler, author, kept)
 
     def _requests(self, requests: Requests, sampler: Sampler) -> list[ServerRequest]:
-        seed, server_requests = _seed(sampler), []
+        seed, made = _seed(sampler), []
         of_all = {
             "model": self.options.model,
             **sampling_of(sampler),
@@ -100,9 +100,9 @@ class ServerEngine(Engine):
                 # not overflow 63 bits.
                 "seed": derived_seed(f"{seed}/{place}") >> 1,
             }
-            made = asked.problem, asked.prompt_P, asked.count, asked.longest, of_all | body
-            server_requests.append(ServerRequest(*made))
-        return [each for each in server_requests if each.count]
+            given = asked.problem, asked.prompt_P, asked.count, asked.longest
+            made.append(ServerRequest(*given, of_all | body))
+        return [each for each in made if each.count]
 
 
 Check = tuple[ServerRequest, Sequence[Completion]]  # which are scored again
@@ -117,8 +117,6 @@ class ServerWriting:
     by the process that had the weights.
     """
 
-    _client: VllmClient
-
     def __init__(
         self,
         engine: "ServerEngine",
@@ -132,6 +130,7 @@ class ServerWriting:
         self._sampler, self._author = sampler, author
         self.ends = 0, len(requests) - 1
         self._weight_sync, self._place = engine.weight_sync, engine.weight_sync.snapshot()
+        self._waiting = dict(enumerate(requests))
         self._arrived: Queue[tuple[int, list[Completion], list[Check]] | None] = Queue()
         self._slots, self._ended = asyncio.Semaphore(engine.options.concurrency), Event()
         self._work: Future[None] = begin_loop(self._run(), self._ended)
@@ -184,39 +183,38 @@ class ServerWriting:
             await self._weight_sync.sleep(self._client)
 
     async def _write(self) -> None:
-        waiting, client, again = dict(enumerate(self._requests)), self._client, False
+        client, again, broken = self._client, False, list[Disconnected]()
         begun_s, pause_s = time.monotonic(), FIRST_PAUSE_S
-        while waiting:
-            breaks, before = client.breaks, len(waiting)
+
+        async def ask(number: int, breaks: int) -> None:
+            try:
+                await self._ask_fully(number, breaks, again)
+            except Disconnected as error:
+                broken.append(error)
+
+        while self._waiting:
+            breaks, before = client.breaks, len(self._waiting)
             await self._weight_sync.push(client, self._place)
-            broken = await self._ask_all(waiting, breaks, again)
+            await together(ask(number, breaks) for number in self._open())
             if broken:
                 self._weight_sync.forget()
                 again = True
-                if len(waiting) < before:
+                if len(self._waiting) < before:
                     begun_s, pause_s = time.monotonic(), FIRST_PAUSE_S
                 if time.monotonic() + pause_s - begun_s > client.address.timeout_s:
                     raise broken[0]
+                broken.clear()
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    async def _ask_all(
-        self, waiting: dict[int, ServerRequest], breaks: int, again: bool
-    ) -> list[Disconnected]:
-        """Take what is answered out of ``waiting``; return the breaks that requests have met."""
-        broken: list[Disconnected] = []
+    def _open(self) -> list[int]:
+        return [*self._waiting]
 
-        async def ask(place: int, request: ServerRequest) -> None:
-            try:
-                written = await self._ask(request, breaks)
-            except Disconnected as error:
-                broken.append(error)
-                return
-            check: Check = waiting.pop(place), written
-            self._arrived.put((place, written, [check] if again or place in self.ends else []))
-
-        await together(ask(*each) for each in waiting.items())
-        return broken
+    async def _ask_fully(self, number: int, breaks: int, again: bool) -> None:
+        """Ask until an answer has come, and take its request out of those that wait."""
+        written = await self._ask(self._waiting[number], breaks)
+        check: Check = self._waiting.pop(number), written
+        self._arrived.put((number, written, [check] if again or number in self.ends else []))
 
     async def _ask(self, request: ServerRequest, breaks: int) -> list[Completion]:
         # The cache of an older version's prompts is never used again.
@@ -230,7 +228,11 @@ class ServerWriting:
 
 
 class ServerPlaying(ServerWriting):
-    """Episodes of a list of requests. One whose connection breaks asks for its turn anew."""
+    """Episodes of a list of requests, each a chain of requests: ids in and ids out.
+
+    The prompt of a turn is all that was read and sampled before it, so the server has it in its
+    cache. One whose connection breaks asks for its turn anew.
+    """
 
     _episodes: Episodes
 
@@ -262,36 +264,24 @@ class ServerPlaying(ServerWriting):
         body = whole.body | {"prompt": ids.tolist(), "n": 1, "max_tokens": left, "seed": seed}
         self._next[episode] = replace(whole, prompt_P=ids, count=1, token_budget=left, body=body)
 
-    async def _ask_all(
-        self, waiting: dict[int, ServerRequest], breaks: int, again: bool
-    ) -> list[Disconnected]:
-        broken: list[Disconnected] = []
+    def _open(self) -> list[int]:
+        return [*self._next]
 
-        async def play(episode: int) -> None:
-            while request := self._next.get(episode):
-                try:
-                    (turn,) = await self._ask(request, breaks)
-                except Disconnected as error:
-                    broken.append(error)
-                    return
-                del self._next[episode]
-                assert turn.logp_T is not None
-                self._chains[episode][1].append((request, turn))
-                if self._episodes.wrote(episode, turn.token_T.tolist(), turn.logp_T.tolist()):
-                    ids = await self._ears.hear(episode)
-                    if ids is not None:
-                        self._ask_next(episode, ids)
-            await self._over(episode, waiting, again)
-
-        await together(map(play, self._next))
-        return broken
-
-    async def _over(self, episode: int, waiting: dict[int, ServerRequest], again: bool) -> None:
-        place, _ = self._chains[episode]
+    async def _ask_fully(self, number: int, breaks: int, again: bool) -> None:
+        while request := self._next.get(number):
+            (turn,) = await self._ask(request, breaks)
+            del self._next[number]
+            assert turn.logp_T is not None
+            self._chains[number][1].append((request, turn))
+            if self._episodes.wrote(number, turn.token_T.tolist(), turn.logp_T.tolist()):
+                ids = await self._ears.hear(number)
+                if ids is not None:
+                    self._ask_next(number, ids)
+        place, _ = self._chains[number]
         of_place = [at for at, (its, _) in enumerate(self._chains) if its == place]
         if any(self._episodes.is_open(at) for at in of_place):
             return
-        if waiting.pop(place, None) is None:  # its last two episodes ended at one look
+        if self._waiting.pop(place, None) is None:  # its last two episodes ended at one look
             return
         # What it pays may take its time, in which others go on.
         take, notify = self._episodes.take, self._engine.settings.notify
@@ -310,21 +300,17 @@ def sampling_of(sampler: Sampler) -> dict[str, float]:
     """
     plain = {"min_p": 0.0, "repetition_penalty": 1.0}
     plain |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}
-    match sampler:
-        case GreedySampler():
-            return plain | {"temperature": 0.0, "top_k": 0, "top_p": 1.0}
-        case RandomSampler(sampling=sampling):
-            if sampling.temperature != 1 and sampling.truncates:
-                raise RolloutError(
-                    f"a server's log-probabilities are right at temperature 1 or without top_k and "
-                    f"top_p, but [sampling] has {sampling}; change one of them"
-                )
-            return plain | asdict(sampling)
-        case _:
-            raise RolloutError(
-                f"a server cannot draw by {type(sampler).__name__}; it can by RandomSampler and "
-                f"GreedySampler"
-            )
+    if isinstance(sampler, GreedySampler):
+        return plain | {"temperature": 0.0, "top_k": 0, "top_p": 1.0}
+    if not isinstance(sampler, RandomSampler):
+        kind = type(sampler).__name__
+        raise RolloutError(f"a server draws by RandomSampler and GreedySampler, not by {kind}")
+    if sampler.sampling.temperature != 1 and sampler.sampling.truncates:
+        raise RolloutError(
+            f"a server's log-probabilities are right at temperature 1 or without top_k and top_p, "
+            f"but [sampling] has {sampler.sampling}; change one of them"
+        )
+    return plain | asdict(sampler.sampling)
 
 
 def _seed(sampler: Sampler) -> int:
