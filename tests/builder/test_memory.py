@@ -13,8 +13,8 @@ import qwen
 from potluck.builder.memory import Prompts, memory_of
 from potluck.config import LoraConfig, NodeConfig, RunConfig, SamplingConfig
 from potluck.model import LanguageModel, make_optimizer
-from potluck.model.lora import add_adapter
 from potluck.model.shape import shape_of
+from potluck.model.training import add_adapter
 from potluck.node.learning.batch import Batch
 from potluck.node.learning.learner import Learner
 from potluck.rollout.base import EngineSettings, RandomSampler, RolloutRequest

@@ -20,7 +20,7 @@ from episodes import Here
 from potluck.episode import acted, turns_in
 from potluck.model import LanguageModel
 from potluck.model.loading import weights_digest
-from potluck.model.lora import add_adapter
+from potluck.model.training import add_adapter
 from potluck.rollout.base import EngineSettings, GreedySampler, RolloutError, RolloutRequest
 from potluck.rollout.hf import HFEngine
 from potluck.rollout.options import VllmOptions

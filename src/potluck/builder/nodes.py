@@ -14,8 +14,8 @@ from potluck.exchange import Exchange
 from potluck.files import derived_seed
 from potluck.model import LanguageModel, LearningRate, ModelError, Reader, make_optimizer
 from potluck.model.loading import base_of, locate
-from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
+from potluck.model.training import add_adapter, restore_adapter
 from potluck.node.author import Author
 from potluck.node.learning.base import Learning
 from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup, device_of

@@ -23,10 +23,8 @@ Ids = Sequence[np.ndarray]
 
 
 class LanguageModel(Reader):
-    """Any ``transformers`` causal LM, restricted to the ids that its tokenizer has.
-
-    Ids beyond the tokenizer, which pad an embedding, are cut off before the softmax.
-    """
+    """Any ``transformers`` causal LM, restricted to the ids that its tokenizer has: others, which
+    pad an embedding, are cut off before the softmax."""
 
     def __init__(
         self,
@@ -39,12 +37,11 @@ class LanguageModel(Reader):
         """Take further tokens that end a completion as ``stop``. ``logp`` computes in ``dtype``:
         float32 weights are rounded to bfloat16 in each forward pass (autocast), so that small steps
         add up in them."""
+        configs = getattr(network, "generation_config", None), network.config
         super().__init__(
             tokenizer,
             vocabulary=network.get_output_embeddings().weight.shape[0],
-            stop_ids=stop_ids(
-                tokenizer, stop, getattr(network, "generation_config", None), network.config
-            ),
+            stop_ids=stop_ids(tokenizer, stop, *configs),
             stop=stop,
             context=getattr(network.config, "max_position_embeddings", None) or 0,
         )
@@ -104,10 +101,9 @@ class LanguageModel(Reader):
         for predicts_S, (_, place_T) in zip(predicts_MS, inputs, strict=True):
             predicts_S[place_T] = True
         wanted_X = torch.from_numpy(np.concatenate(tokens)).long().to(self.device)
+        places_MS = torch.from_numpy(predicts_MS).to(self.device)
         with self._rounding():
-            found = self.scorer(
-                token_MS, torch.from_numpy(predicts_MS).to(self.device), wanted_X, temperature
-            )
+            found = self.scorer(token_MS, places_MS, wanted_X, temperature)
         mask_MT = (torch.arange(int(length_M.max())) < length_M[:, None]).to(self.device)
         nothing_MT = torch.zeros(mask_MT.shape, device=self.device)
         logp_MT, entropy_MT = (nothing_MT.masked_scatter(mask_MT, each_X) for each_X in found)
@@ -261,7 +257,5 @@ class Scorer(torch.nn.Module):
         return logits_1XV[0]
 
     def _no_body(self) -> ModelError:
-        return ModelError(
-            f"{type(self.network).__name__} is not a body (get_decoder) with a head on it, as "
-            f"scoring in chunks needs; use a model that is"
-        )
+        found = f"{type(self.network).__name__} is not a body (get_decoder) with a head on it"
+        return ModelError(f"{found}, as scoring in chunks needs; use a model that is")

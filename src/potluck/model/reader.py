@@ -90,7 +90,6 @@ class Reader:
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """Ids of tokens that no text may become."""
         return special_ids(self.tokenizer)
 
     @cached_property
@@ -100,7 +99,7 @@ class Reader:
         return hashlib.sha256(text.encode()).digest()[:16]
 
     def prompt(self, problem: Problem) -> np.ndarray:
-        """Make int32 ids of the model's input before it writes; the newest are kept."""
+        """Make ``prompt_ids``; the newest are kept."""
         return self._prompts(problem)
 
     def text(self, token_T: np.ndarray) -> str:
@@ -145,7 +144,6 @@ class Reader:
 
     @cached_property
     def speech(self) -> Speech:
-        """The model's way to write turns and to read observations."""
         return Speech(self.tokenizer, [self._decode([id]) for id in sorted(self.stop_ids)])
 
     def require_turns(self, problem: Problem) -> None:
@@ -211,7 +209,7 @@ class Reader:
                 spelled = self.encode(self._anchor, part) or [*self._spellings(part)][-1]
                 ids += [id for id in spelled if id not in self.special_ids]
         found = np.array(ids, np.int32)
-        found.setflags(write=False)
+        found.setflags(write=False)  # it is kept
         return found
 
     def _parts(self, pieces: Sequence[str]) -> list[Any]:
@@ -235,14 +233,11 @@ class Reader:
 
     @cached_property
     def _marks(self) -> frozenset[int]:
-        """Special tokens that a call of the model is written with."""
         return self.speech.marks(self._special)
 
     def _encode(self, text: str) -> list[int]:
-        encoded = self.tokenizer(
-            text, add_special_tokens=False, split_special_tokens=True, verbose=False
-        )
-        return list(encoded["input_ids"])
+        how = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+        return list(self.tokenizer(text, **how)["input_ids"])
 
     def _decode_behind(self, prompt_P: np.ndarray, ids: Sequence[int]) -> str | None:
         """Find what ``ids`` add to the text of the prompt's end; None if they change it."""
@@ -251,11 +246,8 @@ class Reader:
         return whole[len(before) :] if whole.startswith(before) else None
 
     def _decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
-        return str(
-            self.tokenizer.decode(
-                list(ids), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False
-            )
-        )
+        how = {"skip_special_tokens": skip_special, "clean_up_tokenization_spaces": False}
+        return str(self.tokenizer.decode(list(ids), **how))
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
