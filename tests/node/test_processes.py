@@ -32,10 +32,9 @@ from potluck.node.learning.group import (
 )
 from potluck.node.learning.workers import DistributedEngine
 from potluck.node.storage import checkpoint
-from potluck.rollout.base import GreedySampler, RolloutRequest
+from potluck.rollout.base import EngineSettings, GreedySampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
 from potluck.rollout.options import HFOptions
-from potluck.rollout.settings import EngineSettings
 from potluck.types import Problem
 
 TESTS = Path(process_group_session.__file__).parent

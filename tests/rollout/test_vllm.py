@@ -20,16 +20,14 @@ from episodes import Here
 from potluck.episode import acted, turns_in
 from potluck.model import LanguageModel
 from potluck.model.loading import weights_digest
-from potluck.model.lora import add_adapter
-from potluck.rollout.base import GreedySampler, RolloutError, RolloutRequest
+from potluck.model.training import add_adapter
+from potluck.rollout.base import EngineSettings, GreedySampler, RolloutError, RolloutRequest
 from potluck.rollout.hf import HFEngine
 from potluck.rollout.options import VllmOptions
 from potluck.rollout.server import Address, run_loop
-from potluck.rollout.settings import EngineSettings
 from potluck.rollout.vllm import client as line_module
 from potluck.rollout.vllm import engine as engine_module
-from potluck.rollout.vllm.client import VllmClient
-from potluck.rollout.vllm.engine import require_server
+from potluck.rollout.vllm.client import VllmClient, require_server
 from potluck.rollout.vllm.response import ServerRequest, read_response, require_ours
 from rollout.writing import (
     PROBLEMS,
@@ -152,7 +150,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_asked(server, engi
     with pytest.raises(RolloutError, match=r"temperature 0.7, top_k 3 and top_p 1; change"):
         write(engine_of(), sampled(temperature=0.7, top_k=3))
     with pytest.raises(
-        RolloutError, match="cannot draw by function; it can by RandomSampler and GreedySampler"
+        RolloutError, match="draws by RandomSampler and GreedySampler, not by function"
     ):
         write(engine_of(), no_progress)
     assert write(engine_of(), requests=[RolloutRequest(PROBLEMS[0], 0)]) == []

@@ -14,8 +14,8 @@ from potluck.exchange import Exchange
 from potluck.files import derived_seed
 from potluck.model import LanguageModel, LearningRate, ModelError, Reader, make_optimizer
 from potluck.model.loading import base_of, locate
-from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
+from potluck.model.training import add_adapter, restore_adapter
 from potluck.node.author import Author
 from potluck.node.learning.base import Learning
 from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup, device_of
@@ -31,12 +31,10 @@ from potluck.node.participant import NodeProgress
 from potluck.node.storage import checkpoint
 from potluck.node.storage.record import Record
 from potluck.objective.habit import HabitTest
-from potluck.rollout.base import Engine
+from potluck.rollout.base import Engine, EngineSettings, ignore
 from potluck.rollout.options import TextOptions
-from potluck.rollout.settings import EngineSettings, ignore
-from potluck.rollout.tinker.engine import TinkerEngine
-from potluck.rollout.tinker.options import TinkerOptions
-from potluck.rollout.tinker.session import TinkerSession
+from potluck.rollout.texts.options import TinkerOptions
+from potluck.rollout.tinker import TinkerEngine, TinkerSession
 from potluck.schedule import Agenda
 from potluck.tasks import Task
 from potluck.tasks.base import environment_of

@@ -27,8 +27,8 @@ from transformers import (
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
-from transformers import logging as transformers_logging
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
+from transformers.utils.logging import disable_progress_bar
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from potluck.files import SUMS, printable, seen_accelerator, unlike_its_sum
@@ -46,7 +46,7 @@ of the process, and two at once would not put back what was there."""
 SAME_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 # There is a display; a bar for each file that is loaded or saved only tears it.
-transformers_logging.disable_progress_bar()
+disable_progress_bar()
 
 
 class ModelError(PotluckError):
@@ -70,15 +70,10 @@ def load_network(model: str, *, device: str, dtype: torch.dtype, attention: str)
     torch.backends.cuda.enable_cudnn_sdp(False)
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
     base = base_of(where)
+    how = {"dtype": dtype, "output_loading_info": True, "trust_remote_code": False, **chosen}
     try:
         with BUILDING:
-            made: Any = AutoModelForCausalLM.from_pretrained(
-                base or where,
-                dtype=dtype,
-                output_loading_info=True,
-                trust_remote_code=False,
-                **chosen,
-            )
+            made: Any = AutoModelForCausalLM.from_pretrained(base or where, **how)
             network, loaded = made
             if base:
                 network = _merged(network, where)
@@ -205,9 +200,8 @@ def weights_digest(network: torch.nn.Module, *, trained: bool) -> str:
 def named_stop_ids(tokenizer: PreTrainedTokenizerBase, stop: Sequence[str]) -> set[int]:
     """Look up the ids of the tokens named; raise ModelError if the tokenizer lacks one."""
     vocabulary = tokenizer.get_vocab()
-    for token in stop:
-        if token not in vocabulary:
-            raise ModelError(f"[sampling] stop names {token!r}, which is no token of the model")
+    if absent := [token for token in stop if token not in vocabulary]:
+        raise ModelError(f"[sampling] stop names {absent[0]!r}, which is no token of the model")
     return {vocabulary[token] for token in stop}
 
 

@@ -6,6 +6,7 @@ guessed. "<|im_end|>" in a peer's text becomes the ids of its letters, or is ref
 """
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
@@ -25,7 +26,7 @@ from potluck.model.loading import (
     load_tokenizer,
     stop_ids,
 )
-from potluck.model.prompt import prompt_ids, special_ids
+from potluck.template import TemplateFailed, render
 from potluck.types import Completion, Observation, Problem
 
 TAIL = 4
@@ -89,7 +90,6 @@ class Reader:
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """Ids of tokens that no text may become."""
         return special_ids(self.tokenizer)
 
     @cached_property
@@ -99,7 +99,7 @@ class Reader:
         return hashlib.sha256(text.encode()).digest()[:16]
 
     def prompt(self, problem: Problem) -> np.ndarray:
-        """Make int32 ids of the model's input before it writes; the newest are kept."""
+        """Make ``prompt_ids``; the newest are kept."""
         return self._prompts(problem)
 
     def text(self, token_T: np.ndarray) -> str:
@@ -144,7 +144,6 @@ class Reader:
 
     @cached_property
     def speech(self) -> Speech:
-        """The model's way to write turns and to read observations."""
         return Speech(self.tokenizer, [self._decode([id]) for id in sorted(self.stop_ids)])
 
     def require_turns(self, problem: Problem) -> None:
@@ -210,7 +209,7 @@ class Reader:
                 spelled = self.encode(self._anchor, part) or [*self._spellings(part)][-1]
                 ids += [id for id in spelled if id not in self.special_ids]
         found = np.array(ids, np.int32)
-        found.setflags(write=False)
+        found.setflags(write=False)  # it is kept
         return found
 
     def _parts(self, pieces: Sequence[str]) -> list[Any]:
@@ -234,14 +233,11 @@ class Reader:
 
     @cached_property
     def _marks(self) -> frozenset[int]:
-        """Special tokens that a call of the model is written with."""
         return self.speech.marks(self._special)
 
     def _encode(self, text: str) -> list[int]:
-        encoded = self.tokenizer(
-            text, add_special_tokens=False, split_special_tokens=True, verbose=False
-        )
-        return list(encoded["input_ids"])
+        how = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+        return list(self.tokenizer(text, **how)["input_ids"])
 
     def _decode_behind(self, prompt_P: np.ndarray, ids: Sequence[int]) -> str | None:
         """Find what ``ids`` add to the text of the prompt's end; None if they change it."""
@@ -250,8 +246,39 @@ class Reader:
         return whole[len(before) :] if whole.startswith(before) else None
 
     def _decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
-        return str(
-            self.tokenizer.decode(
-                list(ids), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False
-            )
+        how = {"skip_special_tokens": skip_special, "clean_up_tokenization_spaces": False}
+        return str(self.tokenizer.decode(list(ids), **how))
+
+
+def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """List the ids of tokens that no text may become."""
+    added = tokenizer.added_tokens_decoder.items()
+    return frozenset(tokenizer.all_special_ids) | {id for id, token in added if token.special}
+
+
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> np.ndarray:
+    """Make int32 ids of a model's input before it writes. With a chat template: a system and a
+    user message, or one where it knows no system (Gemma), and the tools; without: the system text,
+    an empty line, and the question, as the tokenizer begins a text."""
+    together = f"{problem.system}\n\n{problem.question}" if problem.system else problem.question
+    if not tokenizer.chat_template:
+        return np.array(tokenizer(together)["input_ids"], np.int32)
+    tools = json.loads(problem.tools) if problem.tools else None
+    name = tokenizer.name_or_path
+    chats = [problem.messages, [{"role": "user", "content": together}]]
+    for chat in chats if problem.system else chats[:1]:
+        try:
+            template, words = tokenizer.get_chat_template(), tokenizer.special_tokens_map
+            text = render(template, chat, words, tools)
+            break
+        except (TemplateFailed, ValueError) as error:
+            failed = error
+    else:
+        raise ModelError(f"the chat template of {name!r} makes no prompt: {failed}") from failed
+    named = [str(tool.get("function", tool)["name"]) for tool in tools or ()]
+    if absent := [each for each in named if each not in text]:
+        raise ModelError(
+            f"the chat template of {name!r} tells the model of no tools: its prompt lacks "
+            f"{absent[0]!r}; take a model that was trained with tools, or one without a template"
         )
+    return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)

@@ -1,17 +1,18 @@
-"""The interface of every engine, and the samplers that it draws the next token by."""
+"""The interface of every engine, its settings, and the samplers that draw the next token."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from potluck.rollout.settings import EngineSettings
 from potluck.types import Completion, NonFiniteError, PotluckError, Problem, Sampling
 
 if TYPE_CHECKING:
+    from potluck.episode import Environment
     from potluck.model.reader import Reader
 
 Progress = Callable[[int, int], None]
@@ -24,6 +25,37 @@ Sampler = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 class RolloutError(PotluckError):
     """A prompt leaves no room, or a server fails."""
+
+
+def ignore(told: str) -> None:
+    """Take news, and do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Settings that hold for every engine; a node and its run give them."""
+
+    max_new_tokens: int
+    max_total_tokens: int
+    """Longest prompt and completion together, if the model's context is no shorter."""
+    dtype: str = "float32"
+    """Format that the model computes in while it writes, as torch names it."""
+    rows: int = 512
+    """Completions that are written at once, at most."""
+    node: str = ""
+    folder: Path = Path()
+    """Folder of the run."""
+    adapter: bool = False
+    """The node trains an adapter (LoRA)."""
+    sampling: Sampling = Sampling()  # noqa: RUF009 - it is frozen
+    """How an author without weights is to draw; other engines are handed a sampler."""
+    environment: "Environment | None" = None
+    """Environment in which completions are episodes; None: they are single answers."""
+    notify: Callable[[str], None] = ignore
+
+    def longest(self, context: int | None) -> int:
+        """Count the tokens of a prompt and all behind it, for a model with this ``context``."""
+        return min(self.max_total_tokens, context or self.max_total_tokens)
 
 
 @dataclass(frozen=True, slots=True)

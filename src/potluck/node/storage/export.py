@@ -19,8 +19,8 @@ from potluck.model import LanguageModel
 from potluck.model.loading import base_of, load_tokenizer
 from potluck.node.storage.card import merged_card
 from potluck.node.storage.checkpoint import newest, served
-from potluck.rollout.tinker.options import TinkerOptions
-from potluck.rollout.tinker.session import TinkerSession
+from potluck.rollout.texts.options import TinkerOptions
+from potluck.rollout.tinker import TinkerSession
 from potluck.types import RunFolderError
 
 DAMAGED = (

@@ -17,10 +17,9 @@ import msgspec
 
 from potluck.episode import EnvironmentFailed, Turn, digest_of, text_of, turns_in
 from potluck.files import derived_seed
-from potluck.rollout.base import Progress, Requests, RolloutError
-from potluck.rollout.settings import EngineSettings
+from potluck.rollout.base import EngineSettings, Progress, Requests, RolloutError
 from potluck.rollout.texts.base import NO_TOKENS, Written, can_be_read
-from potluck.rollout.texts.messages import turn_in
+from potluck.rollout.texts.endpoint import turn_in
 from potluck.types import Completion, End, Problem
 
 LONGEST_LINE_BYTES = 2**20

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import httpx2
+import msgspec
 
 from potluck.rollout.base import RolloutError
 from potluck.rollout.server import IS_IT_RUNNING, WAYS_OUT, Address, Client, CutOff, TooLong
@@ -12,21 +14,16 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 """Pause before a second attempt; it doubles from one attempt to the next."""
 GONE = (502, 503, 504)
 """Statuses of what stands before a server that is gone, or starts."""
-LATER = (429, *GONE)
-"""Statuses after which is asked again while there is time."""
 TRIES_OF_500 = 3
 """Attempts after status 500: such an error may pass, but is not worth all of ``timeout_s``."""
 NO_FOLDER = "it does not see that folder: name one that both see in [node.NAME.engine] folder"
+NO_RELOAD = "docs/vllm.md: it may have another model, or be too old to reload"
 NO_DEVELOPMENT = "start it with VLLM_SERVER_DEV_MODE=1"
 NOT_SWITCHED_ON = "this must be switched on when it is started, see docs/vllm.md"
 SAYINGS = (
     ("/v1/load_lora_adapter", "No adapter found", NO_FOLDER),
     ("/collective_rpc", "Repo id must be in the form", NO_FOLDER),
-    (
-        "/collective_rpc",
-        "status 500",
-        "docs/vllm.md: it may have another model, or be too old to reload",
-    ),
+    ("/collective_rpc", "status 500", NO_RELOAD),
     ("/collective_rpc", "status 404", NO_DEVELOPMENT),
     ("/sleep", "status 404", NO_DEVELOPMENT),
     ("/wake_up", "status 404", NO_DEVELOPMENT),
@@ -86,7 +83,8 @@ class VllmClient(Client):
                         said = self.address.line(raw.decode(errors="replace"))
                         trouble = f"status {status} {said}".strip()
                         stumbles += status == 500
-                        if status not in LATER and not (status == 500 and stumbles < TRIES_OF_500):
+                        passes = stumbles < TRIES_OF_500 if status == 500 else status == 429
+                        if not passes and status not in GONE:
                             raise self._failed(path, trouble, status)
                         self.breaks += status in GONE
                     if breaks in (None, self.breaks):
@@ -107,3 +105,25 @@ class VllmClient(Client):
             way_out = IS_IT_RUNNING if trouble else "raise timeout_s if it only is slow"
         trouble = trouble or f"no answer within timeout_s = {self.address.timeout_s:g}"
         return self.refuse(f"does not do {path} ({trouble})", next(known, way_out))
+
+
+async def require_server(address: Address, model: str, *, adapter: bool, longest: int) -> None:
+    """Raise RolloutError unless a server is there now that serves ``model``, or is to get it as
+    an adapter, with ``longest`` tokens of prompt and completion together."""
+    async with VllmClient(replace(address, timeout_s=min(address.timeout_s, 5.0))) as client:
+        raw = await client.ask("GET", "/v1/models")
+        try:
+            cards = {card["id"]: card for card in msgspec.json.decode(raw)["data"]}
+        except (msgspec.DecodeError, UnicodeError, RecursionError, KeyError, TypeError) as error:
+            raise client.refuse("lists no models", "is its url that of a server?") from error
+        if not adapter and model not in cards:
+            there = ", ".join(map(repr, cards)) or "none"
+            raise client.refuse(
+                f"serves {there}, not {model!r}", "set [node.NAME.engine] model to one of them"
+            )
+        lengths = [card.get("max_model_len") for card in cards.values()]
+        if short := [n for n in lengths if isinstance(n, int) and n < longest]:
+            raise client.refuse(
+                f"has room for {short[0]} tokens, but prompt and completion may have {longest}",
+                "raise its --max-model-len, or lower [sampling] max_total_tokens",
+            )

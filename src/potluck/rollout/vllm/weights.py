@@ -16,8 +16,7 @@ from torch import Tensor
 from potluck.files import whole_folder
 from potluck.model.loading import weights_digest
 from potluck.model.policy import LanguageModel
-from potluck.rollout.base import RolloutError
-from potluck.rollout.settings import EngineSettings
+from potluck.rollout.base import EngineSettings, RolloutError
 from potluck.rollout.vllm.client import VllmClient
 
 VERSION = re.compile(r"[0-9a-f]{24}(\.part)?")
@@ -32,14 +31,12 @@ class WeightSync:
         place = Path(options.folder) if options.folder else settings.folder
         self.policy, self.sleeps = policy, options.sleeps
         self.folder = (place / settings.node / "served").absolute()
+        # Without a name of an adapter the server's weights are replaced.
         self.adapter = options.model if settings.adapter else ""
-        """Name of the adapter; empty: there is none, and the server's weights are replaced."""
         self._served_version = ""
-        self.writing: Future[None] = Future()
-        """Writing of the server: until it is done, the weights there must stay."""
+        self.writing: Future[None] = Future()  # until it is done, the weights there must stay
         self.writing.set_result(None)
-        self.apart: float | None = None
-        """Mean difference of the last writing's log-probabilities, see ``require_ours``."""
+        self.apart: float | None = None  # of the last writing, as ``require_ours`` has it
 
     def snapshot(self) -> Path:
         """Write the weights of now into a folder of their name; RolloutError if that fails."""
@@ -88,7 +85,6 @@ class WeightSync:
         self._served_version = ""
 
     async def sleep(self, client: VllmClient) -> None:
-        """Let the server free its GPU, if it sleeps between writings."""
         if self.sleeps:
             self.forget()
             # Level 1 keeps the base model, which is not sent again, in the CPU's memory.
