@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from potluck.objective.trust import advantages_by_trust
+from potluck.objective.advantages import advantages_by_trust
 from potluck.types import Completion, Group, Observed, Row
 
 
@@ -35,7 +35,7 @@ class Batch:
     """Bytes of each completion's text in UTF-8, special tokens left out; 1 at least. Of an episode
     those of its turns as they travel, tool calls included."""
     trusted_B: Tensor
-    """True in rows whose author is trusted: see ``objective/trust.py``."""
+    """True in rows whose author is trusted: see ``objective/advantages.py``."""
     reward_B: Tensor
     group_B: Tensor
     """Number of the group in which the row is compared."""

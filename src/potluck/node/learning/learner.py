@@ -2,7 +2,7 @@
 
     scored = learner.score(batch)            pi_start, filter, weights: decided once a round
     gradient = learner.gradient(scored)      of the whole batch, unclipped; each untrusted author's
-                                             part is scaled to its bound (``trust.bounded_scale``)
+                                             part is scaled to its bound (``bounded_scale``)
     learner.step(gradient)                   clip it, one step of the optimiser
 
 ``learn`` is these three for a round. Its passes, and the model that each of them sees:
@@ -44,8 +44,8 @@ from potluck.node.learning.passes import (
 )
 from potluck.node.learning.score import candidates, completed, policy_loss, score_rows, unscored
 from potluck.node.storage import checkpoint
+from potluck.objective.advantages import bounded_scale
 from potluck.objective.losses import kl_loss
-from potluck.objective.trust import bounded_scale
 from potluck.rollout.base import Progress
 from potluck.types import NonFiniteError
 

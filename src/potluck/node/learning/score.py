@@ -16,11 +16,17 @@ from potluck.model import LanguageModel
 from potluck.node.learning.base import Learning
 from potluck.node.learning.batch import Batch, Scored
 from potluck.node.learning.passes import Portion, require_foreign
-from potluck.objective.filters import divergence_from_author, filter_advantages
-from potluck.objective.losses import LOSSES
+from potluck.objective.losses import clipped_loss
 from potluck.objective.methods import ObjectiveConfig, Others
-from potluck.objective.others import select_others, sequence_likelihood
-from potluck.objective.weights import ScoredRows, Weight, untrusted_likelihood
+from potluck.objective.weights import (
+    ScoredRows,
+    Weight,
+    divergence_from_author,
+    filter_advantages,
+    select_others,
+    sequence_likelihood,
+    untrusted_likelihood,
+)
 from potluck.types import NonFiniteError
 
 METRICS = (
@@ -147,7 +153,7 @@ def policy_loss(learner: Learning, portion: Portion, scored: Scored, logp_MT: Te
     # The claims of an author that is not trusted are not read: its weight is P^c.
     gen_MT = torch.where(trusted_M.unsqueeze(1), micro.logp_gen_BT.to(device), start_MT)
     kept_M = scored.kept_advantage_B[row_M].to(device)
-    loss = learner.loss or LOSSES[learner.objective.importance]
+    loss = learner.loss or clipped_loss
     return loss(logp_MT, start_MT, gen_MT, kept_M, mask_MT, learner.objective)
 
 
