@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from potluck.exchange import Round
-from potluck.node.episodes import BY_REPLAY
 from potluck.node.learning.base import UpdateReport
 from potluck.node.learning.batch import Scored
-from potluck.node.learning.score import METRICS
-from potluck.node.selection import Selection
+from potluck.node.learning.passes import METRICS
+from potluck.node.selection import BY_REPLAY, Selection
 from potluck.objective.habit import Habit
 from potluck.objective.losses import k3
 from potluck.reports import BLOCKING_WEIGHT, AuthorReport, RewardReport, RoundReport, mean

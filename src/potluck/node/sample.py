@@ -15,7 +15,7 @@ from torch import Tensor
 
 from potluck.model import Reader
 from potluck.node.learning.batch import Scored
-from potluck.node.learning.score import METRICS, candidates
+from potluck.node.learning.passes import METRICS, candidates
 from potluck.objective.methods import ObjectiveConfig
 from potluck.reports.tokens import Recorded, columns_of
 from potluck.types import Group

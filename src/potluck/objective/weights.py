@@ -186,6 +186,10 @@ class Weight:
     def __call__(self, rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
         return self.of(rows, options)
 
+    def of_trusted(self, rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
+        """Weigh the rows of trusted authors; 1 in those of others."""
+        return torch.where(rows.trusted_B, self.of(rows, options), 1.0)
+
 
 def row_weight(of: Callable[[ScoredRows, ObjectiveConfig], Tensor]) -> Weight:
     """Mark a weight that is decided by each row alone."""

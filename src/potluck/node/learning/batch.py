@@ -94,7 +94,7 @@ class Scored:
     kept_advantage_B: Tensor
     """Advantages after the filter and the weights; 0 where they, or a fault, took the row out."""
     metrics_BK: Tensor
-    """Numbers of ``score.METRICS``, float64; NaN in rows that were not read."""
+    """Numbers of ``passes.METRICS``, float64; NaN in rows that were not read."""
     dropped: Mapping[int, str] = field(default_factory=dict)
     """Foreign rows that made a number non-finite, and which number."""
     logp_reference_BT: Tensor | None = None
