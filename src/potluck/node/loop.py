@@ -26,11 +26,9 @@ import torch
 from potluck.config import RunConfig
 from potluck.episode import transcript, turns_in
 from potluck.exchange import Received, Round
-from potluck.node.learning.base import Learning, UpdateReport
-from potluck.node.learning.batch import pack
+from potluck.node.learning.batch import Learning, UpdateReport, pack
 from potluck.node.participant import Clock, Participant, Spent
-from potluck.node.report import report_of
-from potluck.node.sample import sample
+from potluck.node.report import report_of, sample
 from potluck.node.selection import Replays, Selection, UnreadReason, read
 from potluck.objective.habit import GradedAnswer, HabitTest, silenced_answers
 from potluck.objective.methods import reads_author_logp

@@ -236,11 +236,6 @@ def untrusted_likelihood(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
 WEIGHTS: Mapping[str, Weight] = {"likelihood": likelihood, "typicality": typicality}
 
 
-def weight_of(options: ObjectiveConfig) -> Weight | None:
-    """Return the weight of a method for the rows of trusted authors; None: 1 for all."""
-    return WEIGHTS[options.weight] if options.weighs_successes else None
-
-
 def _mean_per_unit(rows: ScoredRows, value_BT: Tensor, options: ObjectiveConfig) -> Tensor:
     length_B = rows.bytes_B if options.likelihood_unit == "byte" else None
     return sequence_likelihood(value_BT, rows.mask_BT, length_B=length_B)

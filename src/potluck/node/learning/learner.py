@@ -32,8 +32,7 @@ from torch import Tensor
 from potluck.model import LanguageModel, LearningRate
 from potluck.model.lora import adapter_off, trained
 from potluck.node.learning import passes
-from potluck.node.learning.base import Learning, UpdateReport, silent
-from potluck.node.learning.batch import Batch, Scored
+from potluck.node.learning.batch import Batch, Learning, Scored, UpdateReport, silent
 from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup
 from potluck.node.learning.passes import Gradient, Portion
 from potluck.node.storage import checkpoint

@@ -21,8 +21,7 @@ from torch import Tensor
 
 from potluck.model import LanguageModel
 from potluck.model.sharding import full_tensor
-from potluck.node.learning.base import Learning
-from potluck.node.learning.batch import Batch, Scored
+from potluck.node.learning.batch import Batch, Learning, Scored
 from potluck.node.learning.group import ProcessGroup
 from potluck.objective import weights
 from potluck.objective.losses import clipped_loss

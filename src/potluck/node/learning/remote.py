@@ -22,8 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 from potluck.model import LearningRate
 from potluck.model.loading import SERVED
 from potluck.node.learning import passes
-from potluck.node.learning.base import Learning, UpdateReport
-from potluck.node.learning.batch import Batch, Scored
+from potluck.node.learning.batch import Batch, Learning, Scored, UpdateReport
 from potluck.node.learning.passes import Portion
 from potluck.node.storage import checkpoint
 from potluck.rollout.base import Progress
