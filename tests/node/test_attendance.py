@@ -4,7 +4,7 @@ import pytest
 
 from nouns import completion
 from potluck.exchange import Round
-from potluck.node.pace.attendance import Attendance
+from potluck.node.pace.base import Attendance
 from potluck.reports import AuthorReport
 from potluck.schedule import ALL_UP_TO
 

@@ -5,9 +5,8 @@ import pytest
 from potluck.exchange import ExchangeError, Received, Round
 from potluck.exchange.base import Status, Traffic
 from potluck.node import participant
-from potluck.node.author import Author
 from potluck.node.pace.together import Together
-from potluck.node.participant import OpenRound, Participant, Spent
+from potluck.node.participant import Author, OpenRound, Participant, Spent
 from potluck.node.storage.record import Record
 from potluck.reports.status import PeerLine
 from potluck.rollout.texts.base import Cost, Written

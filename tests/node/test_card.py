@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
 from potluck.config import from_tree
-from potluck.node.storage.card import card_of, merged_card, model_card
+from potluck.node.storage.export import card_of, merged_card, model_card
 from potluck.objective.methods import METHODS
 from potluck.reports.answers import ControlAnswer, add_answers, sentence
 

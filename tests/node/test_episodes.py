@@ -15,12 +15,11 @@ from nouns import completion
 from potluck.config import SamplingConfig
 from potluck.episode import EnvironmentFailed, Turn, acted, digest_of, text_of, transcript, turns_in
 from potluck.exchange import Round
-from potluck.node import episodes as reading
-from potluck.node.episodes import BY_REPLAY, NotReplayed, Replays
+from potluck.node import selection as reading
 from potluck.node.learning.batch import pack
 from potluck.node.learning.learner import silent
 from potluck.node.report import report_of
-from potluck.node.selection import Selection, UnreadReason, read
+from potluck.node.selection import BY_REPLAY, NotReplayed, Replays, Selection, UnreadReason, read
 from potluck.types import Completion, Group, Problem, Row
 
 PROBLEM = Problem("p", "1+2=", "3")

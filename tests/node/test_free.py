@@ -12,7 +12,7 @@ import tiny
 from nouns import completion, group
 from potluck.exchange import Delivery, Received, Round
 from potluck.node.learning.batch import pack
-from potluck.node.pace.attendance import Attendance
+from potluck.node.pace.base import Attendance
 from potluck.node.pace.free import WINDOW, Free, WrittenProblems
 from potluck.node.storage.record import Record
 from potluck.schedule import Agenda, horizontal, vertical

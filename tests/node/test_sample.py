@@ -14,7 +14,7 @@ from node.test_learner import row_logp
 from node.test_trust import OTHER, OWN, THIRD, groups_of, learner_of
 from potluck.launch.in_process import run
 from potluck.node.learning.batch import pack
-from potluck.node.sample import sample
+from potluck.node.report import sample
 from potluck.node.storage.record import RECORDED, Record
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.reports.tokens import DIGITS, FARTHEST, LONGEST_PIECE, STEP, Recorded, columns_of

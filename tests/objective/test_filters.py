@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import paper
-from potluck.objective.filters import divergence_from_author, filter_advantages
+from potluck.objective.weights import divergence_from_author, filter_advantages
 
 finite = st.floats(-1e3, 1e3, width=32)
 token = st.tuples(st.floats(-6, 0, width=32), st.floats(-6, 0, width=32))

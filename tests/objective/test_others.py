@@ -12,8 +12,7 @@ from torch.testing import assert_close
 import paper
 from potluck.objective.advantages import group_advantages
 from potluck.objective.methods import ObjectiveConfig
-from potluck.objective.others import select_others
-from potluck.objective.weights import likelihood
+from potluck.objective.weights import likelihood, select_others
 
 completion = st.tuples(
     st.lists(st.floats(-20, 0, width=32), min_size=1, max_size=6),

@@ -19,7 +19,7 @@ from torch.testing import assert_close
 
 import paper
 from potluck.model import LearningRate
-from potluck.objective.losses import kl_loss, mean_of, no_is_loss, share_of
+from potluck.objective.losses import clipped_loss, kl_loss, mean_of, share_of
 from potluck.objective.methods import ObjectiveConfig
 
 LONGEST = 9
@@ -44,7 +44,7 @@ def ours(given, options):
     """The loss as a learner adds it up, of a batch in one piece."""
     logp_BT, start_BT, reference_BT, advantage_B, mask_BT = given
     size = len(mask_BT), int(mask_BT.sum())
-    loss = no_is_loss(logp_BT, start_BT, start_BT, advantage_B, mask_BT, options)
+    loss = clipped_loss(logp_BT, start_BT, start_BT, advantage_B, mask_BT, options)
     if options.beta:
         loss = loss + kl_loss(logp_BT, reference_BT, mask_BT, options)
     return loss * share_of(size, size, options.loss_type, longest=LONGEST)

@@ -26,13 +26,10 @@ import torch
 from potluck.config import RunConfig
 from potluck.episode import transcript, turns_in
 from potluck.exchange import Received, Round
-from potluck.node.episodes import Replays
-from potluck.node.learning.base import Learning, UpdateReport
-from potluck.node.learning.batch import pack
+from potluck.node.learning.batch import Learning, UpdateReport, pack
 from potluck.node.participant import Clock, Participant, Spent
-from potluck.node.report import report_of
-from potluck.node.sample import sample
-from potluck.node.selection import Selection, UnreadReason, read
+from potluck.node.report import report_of, sample
+from potluck.node.selection import Replays, Selection, UnreadReason, read
 from potluck.objective.habit import GradedAnswer, HabitTest, silenced_answers
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import RoundReport
@@ -53,7 +50,7 @@ class Node(Participant):
     sends_text: bool
     """True: completions go as text too, as some reader may have another tokenizer."""
     trusts: Callable[[str], bool]
-    """Function that tells of an author if it is trusted: see ``objective/trust.py``."""
+    """Function that tells of an author if it is trusted: see ``objective/advantages.py``."""
     habits: HabitTest | None = None
     """Test of others' habits; None: their right answers are learned from as the weight has it."""
     begun: dict[int, tuple[Sequence[Share], OpenWriting]] = field(default_factory=dict)

@@ -13,8 +13,7 @@ from potluck.config import RunConfig
 from potluck.evaluation.grade import evaluate, evaluation_engine
 from potluck.exchange import Received
 from potluck.files import derived_seed
-from potluck.node.learning.base import UpdateReport, silent
-from potluck.node.learning.batch import Batch, Scored, pack
+from potluck.node.learning.batch import Batch, Scored, UpdateReport, pack, silent
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.passes import Gradient
 from potluck.node.loop import Node
