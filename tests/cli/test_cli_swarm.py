@@ -552,7 +552,7 @@ def test_every_option_of_the_doctor_reaches_the_patient(potluck_says, examined):
     assert potluck_says("doctor", "first.toml")[0] == 0
     assert potluck_says("doctor")[0] == 0
     guest, all_here, machine = patients
-    assert (guest.name, guest.folder, guest.recipe) == ("guest", Path("here"), Path("first.toml"))
+    assert (guest.name, guest.folder) == ("guest", Path("here"))
     assert (guest.listen, guest.connect) == (("tcp/b:2",), ("tcp/a:1",))
     assert guest.config.node["guest"].model == "m"
     assert (all_here.name, all_here.nodes, all_here.folder) == ("", 2, Path("runs/digits"))

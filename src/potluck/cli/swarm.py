@@ -33,12 +33,7 @@ Listen = Annotated[
 @app.command("join")
 def join_command(
     recipe: options.Recipe,
-    name: Annotated[
-        str,
-        typer.Option(
-            "--as", help="Name of this node in the recipe", autocompletion=options.names_of_nodes
-        ),
-    ],
+    name: Annotated[str, typer.Option("--as", help="Name of this node in the recipe")],
     connect: options.Connect = None,
     listen: Listen = None,
     model: Annotated[
@@ -193,12 +188,7 @@ def relay_command(
 @app.command("doctor")
 def doctor_command(
     recipe: Annotated[Path | None, typer.Argument(help="Recipe that is to be run")] = None,
-    name: Annotated[
-        str,
-        typer.Option(
-            "--as", help="Node that is to join from here", autocompletion=options.names_of_nodes
-        ),
-    ] = "",
+    name: Annotated[str, typer.Option("--as", help="Node that is to join from here")] = "",
     connect: options.Connect = None,
     listen: Listen = None,
     model: Annotated[str, typer.Option("--model", help="As for join")] = "",
@@ -215,7 +205,7 @@ def doctor_command(
     if recipe and name:
         config = joining(recipe, name, model=model, connect=connect, listen=listen, overrides=set)
     place = folder or (Path("runs") / config.name if config else Path())
-    target = Target(config, name, place, recipe, tuple(listen or ()), tuple(connect or ()))
+    target = Target(config, name, place, tuple(listen or ()), tuple(connect or ()))
     failed = 0
     for finding in examine(target):
         failed += finding.verdict == "FAIL"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from potluck.builder.consent import BUCKET, notes_on_reach
-from potluck.doctor.checks import OF_MACHINE, OF_NODE, SKEW_WARN_S, Finding, Judged, Target
+from potluck.doctor.checks import OF_MACHINE, OF_NODE, Finding, Judged, Target
 from potluck.exchange import ExchangeError, Transport, WireError, transport
 from potluck.exchange.keys.keys import public_text, read_roster
 from potluck.exchange.protocol.signed import decode_announcement
@@ -18,6 +18,7 @@ from potluck.exchange.zenoh.session import CALL_S, Endpoints, open_session
 
 LISTEN_S = 3.0
 """A node says what it has at least once a second or so."""
+SKEW_WARN_S = 60.0
 MOST = 1000
 """Nodes that are told of, at most; a hostile one may claim any number of names."""
 WHY_NOT_HERE = {
