@@ -15,10 +15,15 @@ from huggingface_hub import constants, get_session, try_to_load_from_cache
 from msgspec.structs import replace
 
 from potluck.builder import checks
-from potluck.builder.environment import notes_on_environment
 from potluck.builder.memory import Prompts
 from potluck.builder.objective import digests_of
-from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
+from potluck.builder.task import (
+    make_task,
+    notes_on,
+    notes_on_authors,
+    notes_on_environment,
+    require_problems,
+)
 from potluck.config import RunConfig
 from potluck.model import ModelError
 from potluck.model.loading import require_device, require_weights

@@ -10,10 +10,10 @@ import torch
 from msgspec.structs import replace
 
 from potluck.builder import checks
-from potluck.builder.environment import keep_grade
 from potluck.builder.exchange import agreements_of
 from potluck.builder.nodes import make_authors, make_learners, make_nodes
 from potluck.builder.prepare import prepare
+from potluck.builder.task import keep_grade
 from potluck.config import RunConfig, as_tree
 from potluck.exchange import Agreement, Exchange
 from potluck.files import JOINED, sealed, write_atomically
