@@ -89,8 +89,8 @@ def prepare(
     known, unseen = not {*models} & absent.keys(), [*absent.values()]
     task, prompts = None, TYPICAL_PROMPTS
     if OWN_TASK not in absent:
-        lacks = {"out_of_distribution": None} if OTHER_TASK in absent else {}
-        task = make_task(replace(config, **lacks), trust_code=trust_code, run=kept, say=say)
+        there = replace(config, out_of_distribution=None) if OTHER_TASK in absent else config
+        task = make_task(there, trust_code=trust_code, run=kept, say=say)
     digests = digests_of(config, trust_code=trust_code)
     if known:
         checks.require_tokenizers(seen)
