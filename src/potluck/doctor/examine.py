@@ -82,19 +82,15 @@ def meeting(target: Target) -> Judged:
             "neither listen nor connect; --connect tcp/HOST:PORT names a relay, or --listen "
             "tcp/0.0.0.0:7447 and --connect for each node before it"
         )
-    if listen and named < target.nodes - 1:
-        names = list(target.config.node) if target.config else []
-        # Of two nodes, that which is later in the recipe is the one to name the other.
-        before = names.index(target.name) if target.name in names else 0
-        return ("warn" if named < before else "ok"), (
-            f"listens and names {named} of {target.nodes - 1} others; the rest must name it: two "
-            f"that know each other only through a third do not reconnect after a loss"
+    names = list(target.config.node) if target.config else []
+    # Of two nodes, that which is later in the recipe is the one to name the other.
+    before = names.index(target.name) if target.name in names else 0
+    if listen and named < before:
+        return "warn", (
+            f"listens and names {named} of {before} nodes before it: two that know each other only "
+            f"through a third do not reconnect after a loss"
         )
-    if listen:
-        return "ok", f"is reached, and names {named} others"
-    if named == 1:  # a relay, or a node that passes on what others say: not known here
-        return "ok", "through 1 address; with a second one it survives the loss of the first"
-    return "ok", f"through {named} addresses"
+    return "ok", f"{'listens, and ' if listen else ''}names {named} other addresses"
 
 
 def listening(address: str, complaint: OSError | None) -> Judged:
