@@ -18,9 +18,9 @@ from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.files import LOCAL_SWARM, is_loopback, printable
 
 HASHES = 200_000
-"""Hashes that a guess at a secret costs whom a run's folder was given to."""
+"""Hashes that a guess at a secret costs."""
 BUCKET = re.compile("(s3|gs|gcs|az|abfs)://([^/]*)")
-"""Address of [swarm] where a node writes with its user's account of that kind."""
+"""Address where a node writes with its user's account of that kind."""
 
 
 class Secret(NamedTuple):
@@ -50,7 +50,6 @@ class Secret(NamedTuple):
 
 
 def secrets_of(config: RunConfig, names: Collection[str]) -> list[Secret]:
-    """List what these nodes send of the environment."""
     return [Secret(name, *pair) for name in names for pair in config.node[name].engine.sends]
 
 
