@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from potluck.demo.finding import OwnAnswers, Result
+from potluck.demo.run import OwnAnswers, Result
 from potluck.reports.answers import ControlAnswer
 
 EACH = 480

@@ -3,7 +3,7 @@
 import pytest
 
 from demo.results import answer, course, result, settings
-from potluck.demo.finding import curve, gain_of
+from potluck.demo.run import curve, gain_of
 
 
 def test_a_curve_goes_over_the_completions_that_the_model_wrote_itself():
