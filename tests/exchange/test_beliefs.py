@@ -332,18 +332,6 @@ def test_offers_without_sense_are_refused_before_their_signature_is_looked_at(ea
     assert (ear.looked, ear.refused("south")) == (looked, {"malformed": 1})
 
 
-def test_strangers_without_end_leave_nothing_behind(tmp_path, monkeypatch):
-    ear = Ear(tmp_path, monkeypatch, open=True)
-    for at in range(500):
-        name = f"stranger-{at}"
-        ear.hear(name, said(name, key=KEYS["eve"]), now_s=float(at))
-        if at % 100 == 99:
-            while question := ear.beliefs.take_question(float(at)):
-                ear.beliefs.unanswered(question, float(at))
-    assert len(ear.beliefs._asked) <= STRANGERS + 2
-    ear.meet("south", now_s=999.0)  # Members go first.
-
-
 def test_made_up_names_get_no_place_without_a_right_signature(tmp_path, monkeypatch):
     ear = Ear(tmp_path, monkeypatch, open=True)
     for at in range(500):
