@@ -217,7 +217,7 @@ def test_another_recipe_of_the_same_name_is_refused_at_the_first_announcement(ea
 
 
 def test_a_flood_of_names_that_may_not_take_part_is_counted_and_not_read(ear, monkeypatch):
-    monkeypatch.setattr(module, "ANNOUNCEMENTS", None)  # Reading one would raise.
+    monkeypatch.setattr(module, "read_signed", None)  # Reading one would raise.
     for at in range(1000):
         ear.hear(f"stranger-{at}", said("eve"), b"noise")
     assert ear.looked == 0

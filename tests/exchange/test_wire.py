@@ -453,7 +453,7 @@ WRONG = [
     (framed(rows([0, 0, 0, 2])), "ids: 4 bytes where 8 are expected"),
     (framed(body=[BODY["raw"][0]]), "message ends before log-probabilities"),
     (framed(TWICE, PAIR), "completion 7 of 'p' comes twice"),
-    (framed(body=(b"", *BODY["exact"][1:]), codec="exact"), "ids: 0 bytes in a plane for 1"),
+    (framed(body=(b"", *BODY["exact"][1:]), codec="exact"), "ids: 0 bytes where 1 are expected"),
     (framed(body=(*BODY["compact"][:3], b"1234"), codec="compact"), "escapes: 4 bytes where 0"),
     (framed(body=(b"\5", b"\xff", b"\xff", b""), codec="compact"), "escapes: 0 bytes where 4"),
     (framed(body=BODY["raw"], codec="raw-ids"), "8 bytes follow the end of the message"),
