@@ -12,7 +12,7 @@ from potluck.exchange import Key, WireError
 from potluck.exchange.keys.keys import verify
 from potluck.exchange.protocol import peers
 from potluck.exchange.protocol.peers import LINES_PER_S, WRONG_LINES_PER_S, StatusLines
-from potluck.exchange.protocol.signed import STATUS, STATUS_LINES, encode_status
+from potluck.exchange.protocol.signed import STATUS, SignedStatus, encode_status, read_signed
 from potluck.exchange.zenoh import exchange
 from potluck.reports.status import LINE_BYTES, AuthorStatus, PeerLine, StatusLine
 from town import peer, town, until
@@ -47,7 +47,7 @@ def said(key=KEY, session=SESSION, **changes):
 
 
 def decoded(data):
-    read = STATUS_LINES.read(data, run="first", node="north")
+    read = read_signed(SignedStatus, data, run="first", node="north")
     verify(STATUS, data, read.public)
     return read.line, read.public
 

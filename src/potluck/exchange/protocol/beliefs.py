@@ -16,13 +16,14 @@ from potluck.exchange.keys.keys import STRANGERS, KnownKeys, verify
 from potluck.exchange.protocol.mailbox import Mailbox
 from potluck.exchange.protocol.peers import NOBODY, announcement_pause_s
 from potluck.exchange.protocol.signed import (
-    ANNOUNCEMENTS,
     CHALLENGE_BYTES,
     HELLO,
     WHAT,
     Announcement,
     Payload,
+    has_form,
     has_form_of_answer,
+    read_signed,
     split_answer,
 )
 from potluck.exchange.transport import Agreement
@@ -94,8 +95,8 @@ class Beliefs:
         if now_s - self._counted_since_s >= 1:
             self._wrong.clear()
             self._newcomers, self._counted_since_s = 0, now_s
-        odd = [payload for payload in payloads if not ANNOUNCEMENTS.has_form(payload)]
-        formed = [(payload, 1) for payload in payloads if ANNOUNCEMENTS.has_form(payload)]
+        odd = [payload for payload in payloads if not has_form(Announcement, payload)]
+        formed = [(payload, 1) for payload in payloads if has_form(Announcement, payload)]
         # One is read for all that are odd: in a flood an error for each costs too much.
         looked_at = [*((payload, len(odd)) for payload in odd[:1]), *reversed(formed)]
         refused: dict[Reason, tuple[WireError, int]] = {}
@@ -203,7 +204,7 @@ class Beliefs:
 
     def _read(self, name: str, payload: Payload) -> Announcement:
         """Read an announcement by the key that ``name`` has; its signature is not looked at yet."""
-        announcement = ANNOUNCEMENTS.read(payload, run=self._agreement.run, node=name)
+        announcement = read_signed(Announcement, payload, run=self._agreement.run, node=name)
         if self._known_keys.known(name) not in (None, announcement.public):
             self._known_keys.public_key(name, announcement.public)  # Tells both keys.
         self._agreement.require_same_task(name, announcement.task)

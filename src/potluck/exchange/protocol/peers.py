@@ -12,10 +12,10 @@ from potluck.exchange.keys.keys import STRANGERS, verify
 from potluck.exchange.protocol.signed import (
     MAX_OFFERS,
     STATUS,
-    STATUS_LINES,
     Announcement,
     Payload,
     SignedStatus,
+    read_signed,
 )
 from potluck.reports.status import PeerLine
 
@@ -287,7 +287,8 @@ class StatusLines:
 
     def _is_news(self, name: str, payload: Payload, public: bytes, session: bytes) -> bool:
         """Believe a line if it is later than the last one: two relays deliver twice."""
-        told, last = STATUS_LINES.read(payload, run=self._run, node=name), self._newest.get(name)
+        told = read_signed(SignedStatus, payload, run=self._run, node=name)
+        last = self._newest.get(name)
         if told.public != public:
             raise WireError(f"a status line under {name!r} is not by its key", "forged")
         is_old = last and last.session == session and told.line.time_s <= last.line.time_s
