@@ -122,6 +122,6 @@ class Math500Options(BenchmarkOptions, frozen=True, kw_only=True, tag_field="nam
         prompt = self.system_prompt or MATH500_PROMPT
         rules = TableOptions(question="problem", grading=self.grading, system_prompt=prompt)
         problems = self.problems("test", "math500", rules, "test.jsonl of MATH-500")
-        number, finished = (2, "one finished answer, ") if self.grading == "math" else (1, "")
+        number, finished = (3, "one finished answer, ") if self.grading == "math" else (1, "")
         version = f"math500 {number}: the tags in order, {finished}math-verify 0.9"
         return Answered(rules, version, {"out-of-distribution": problems})

@@ -232,7 +232,7 @@ class Table(Answered):
         sizes = {split: len(problems) for split, problems in found.items()}
         shown = (*RULES, "tolerance") if rules.tolerance else RULES
         chosen = ", ".join(f"{key}={getattr(rules, key)!r}" for key in shown)
-        version = 2 if rules.grading in ("number", "math") else 1
+        version = {"number": 2, "math": 3}.get(rules.grading, 1)
         known = f"Rules({chosen}), {sizes}, columns {columns.hexdigest()}"
         super().__init__(rules, f"table {version}: {name}, {known}", found)
 
