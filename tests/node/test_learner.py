@@ -35,13 +35,6 @@ def presets(*methods):
     return [pytest.param(ObjectiveConfig(**METHODS[name].fields), id=name) for name in methods]
 
 
-OBJECTIVE_OF = {
-    "none": paper.nois_objective,
-    "vanilla": paper.vis_objective,
-    "truncated": paper.tis_objective,
-}
-
-
 LONGEST = 11
 """Limit of a completion, of which dr_grpo makes its denominator; none is as long."""
 
@@ -125,7 +118,8 @@ def oracle(
     ``heard`` tells of a completion what is read before each of its tokens, ``from_others`` what
     others' completions are worth."""
     network = copy.deepcopy(policy.network).double()
-    advantage = [a for g in groups for a in advantages_of(g, objective.advantage_scale)]
+    scale = objective.advantage_scale
+    advantage = [a for g in groups for a in paper.advantages(g.rewards, scale=scale)]
     rows = [(policy.prompt(g.problem), c) for g in groups for c in g.completions]
     gen = [[float(x) for x in c.logp_T] for _, c in rows]
     start = None
@@ -156,19 +150,11 @@ def oracle(
                 lengths=in_bytes if objective.likelihood_unit == "byte" else None,
                 entropy=[entropy_of(each) for each in logits],
             )  # fmt: skip
-        options = {"C": objective.weight_cap} if objective.importance == "truncated" else {}
         low, high = objective.clip_epsilon, objective.clip_epsilon_high or objective.clip_epsilon
         counted = {"loss_type": objective.loss_type, "longest": LONGEST}
-        if counted["loss_type"] == "grpo" and low == high:
-            total = OBJECTIVE_OF[objective.importance](
-                logp, start, gen, advantage, epsilon=low, **options
-            )
-        else:
-            parts = paper.surrogates(
-                logp, start, gen, advantage,
-                importance=objective.importance, low=low, high=high, **options,
-            )  # fmt: skip
-            total = paper.normalised(parts, **counted)
+        scheme = {"importance": objective.importance, "C": objective.weight_cap}
+        parts = paper.surrogates(logp, start, gen, advantage, low=low, high=high, **scheme)
+        total = paper.normalised(parts, **counted)
         if objective.beta:
             other = copy.deepcopy(reference().network).double()
             mine = [
@@ -185,14 +171,6 @@ def oracle(
             for p in network.parameters():
                 p -= lr * p.grad
     return -total.item(), [p.grad for p in network.parameters()]
-
-
-def advantages_of(group, scale):
-    mean = sum(group.rewards) / len(group.rewards)
-    if max(group.rewards) == min(group.rewards):
-        return [0.0] * len(group.rewards)
-    std = math.sqrt(sum((r - mean) ** 2 for r in group.rewards) / len(group.rewards))
-    return [(r - mean) / (std if scale == "std" else 1.0) for r in group.rewards]
 
 
 def row_logits(network, prompt, written, temperature, heard):
@@ -347,17 +325,6 @@ def test_a_batch_in_which_nobody_has_an_advantage_moves_nothing_not_even_by_mome
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_a_round_whose_every_advantage_is_filtered_takes_no_step():
-    policy = tiny.policy()
-    groups = [g for g in ragged_groups(spread=0.001) if g.problem.id == "p0"]
-    batch = batch_of(policy, groups)
-    only_bad = torch.where(batch.advantage_B < 0, batch.advantage_B, 0.0)
-    learner = learner_of(policy, tiny.f_tis(divergence_limit=1e-9), lr=1.0)
-    report = learner.learn(replace(batch, advantage_B=only_bad), silent)
-    assert report.updates == 0
-    assert not report.scored.kept_advantage_B.any()
-
-
 def test_the_gradient_is_clipped_to_the_norm_and_the_norm_before_is_reported():
     groups = ragged_groups()
     report, whole = learn(tiny.policy(), groups)
@@ -443,17 +410,6 @@ def test_weights_that_are_not_finite_stop_the_run_even_if_only_foreign_rows_show
         policy.network.lm_head.weight[4] = torch.nan
     with pytest.raises(NonFiniteError, match=r"the weights 'lm_head.weight' are not finite"):
         learn(policy, ragged_groups())
-
-
-def test_a_peers_log_probability_of_minus_a_thousand_moves_the_model_by_a_finite_step():
-    policy = tiny.policy()
-    batch = batch_of(policy, ragged_groups())
-    far = replace(batch, logp_gen_BT=torch.full_like(batch.logp_gen_BT, -1000.0))
-    for method in METHODS.values():
-        learner = learner_of(policy, tiny.f_tis(**method.fields))
-        report = learner.learn(far, silent)
-        assert not report.scored.dropped
-        assert all(bool(g.isfinite().all()) for g in learner.seen)
 
 
 # The three functions by themselves: score, gradient, step.

@@ -41,7 +41,8 @@ def scored_of(method, trusts, fields, options):
     policy = tiny.policy(sharpness=4)
     groups = groups_of(policy, **dict(fields))
     batch = pack(groups, scale=objective.advantage_scale, trusts=trusts)
-    return groups, learner_of(policy, objective).score(batch), policy, objective
+    learner = learner_of(policy, objective)
+    return groups, learner.score(batch), learner
 
 
 def everybody(author):
@@ -51,9 +52,8 @@ def everybody(author):
 def recorded(method="f-tis", *, trusts=everybody, size_bytes=PLENTY, round=0, **options):
     fields = {key: options.pop(key) for key in ("claims", "authors", "failing") if key in options}
     given = tuple(fields.items()), tuple(options.items())
-    groups, scored, policy, objective = scored_of(method, trusts, *given)
-    lines = sample(round, groups, scored, policy, objective, me=OWN, size_bytes=size_bytes)
-    return lines, groups, scored, policy
+    groups, scored, learner = scored_of(method, trusts, *given)
+    return sample(round, groups, scored, learner, size_bytes=size_bytes), groups, scored, learner
 
 
 def read_by(policy, row):
@@ -65,7 +65,7 @@ def read_by(policy, row):
 
 @pytest.mark.parametrize(("claims", "measure"), [("as they are", "log-ratio"), (None, "ln p")])
 def test_numbers_are_those_of_plain_loops(claims, measure):
-    lines, groups, scored, policy = recorded("tis", claims=claims)
+    lines, groups, scored, learner = recorded("tis", claims=claims)
     of_row = {(line.problem, line.author, line.index): line for line in lines}
     rows = [row for group in groups for row in group.rows]
     assert len(of_row) == len(lines) == len(rows)
@@ -80,24 +80,24 @@ def test_numbers_are_those_of_plain_loops(claims, measure):
             continue
         told = one.logp_T is not None
         assert line.measure == ("log-ratio" if told else "ln p")
-        here = read_by(policy, row)
+        here = read_by(learner.policy, row)
         expected = [gen - now for gen, now in zip(one.logp_T, here, strict=True)] if told else here
         numbers = [number for _, number in tokens_of(line)]
         assert numbers == pytest.approx(expected, abs=STEP)
         assert line.surprise == pytest.approx(max(map(abs, expected)), abs=1e-3)
         assert [text for text, _ in tokens_of(line)] == [
-            policy.tokenizer.decode([id]) for id in row.token_T
+            learner.policy.tokenizer.decode([id]) for id in row.token_T
         ]
     assert measure in {line.measure for line in lines if line.author == OTHER}
 
 
 def test_an_episode_has_the_lengths_of_its_turns():
-    _, (group, *others), scored, policy = recorded("tis")
+    _, (group, *others), scored, learner = recorded("tis")
     first, *rows = group.rows
     turns = (1, len(first.token_T) - 1)
     played = replace(first, completion=replace(first.completion, turns=turns, observed=b"12"))
     groups = [replace(group, rows=(played, *rows)), *others]
-    lines = sample(0, groups, scored, policy, ObjectiveConfig(), me=OWN, size_bytes=PLENTY)
+    lines = sample(0, groups, scored, learner, size_bytes=PLENTY)
     assert sorted(line.turns for line in lines)[-2:] == [(), turns]
 
 
@@ -122,12 +122,9 @@ def test_each_reason_is_told():
 
 
 def test_a_row_without_a_finite_number_says_so():
-    _, groups, scored, policy = recorded("tis")
+    _, groups, scored, learner = recorded("tis")
     at = next(at for at, row in enumerate(scored.batch.completions) if scored.kept_advantage_B[at])
-    objective = ObjectiveConfig(**METHODS["tis"].fields)
-    again = sample(
-        0, groups, scored.without({at: "weight"}), policy, objective, me=OWN, size_bytes=PLENTY
-    )
+    again = sample(0, groups, scored.without({at: "weight"}), learner, size_bytes=PLENTY)
     assert "left out: not finite (weight)" in {line.why for line in again}
 
 

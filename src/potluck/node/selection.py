@@ -204,7 +204,8 @@ def _played(
     completion: Completion, problem: Problem, model: Reader, replays: Replays, room: int
 ) -> Row | UnreadReason:
     """Read an episode whose ids are the model's; ``room`` is for all behind its prompt."""
-    turns = turns_of(completion, model)
+    parts = np.split(completion.token_T, list(accumulate(completion.turns))[:-1])
+    turns = [model.turn_of(part) for part in parts]
     if completion.text not in (None, text_of(turns)):
         return "inexact text"
     observe = partial(observed_by, model, completion.turns, room)
@@ -240,12 +241,6 @@ def spelled_turns(completion: Completion, model: Reader) -> list[list[int]] | No
         is_cut = at == len(turns) and completion.end == "length"
         parts.append(ids if is_cut else [*ids, model.stop_id])
     return parts
-
-
-def turns_of(completion: Completion, model: Reader) -> list[Turn]:
-    """Read the turns of an episode whose ids are of the model's tokenizer."""
-    parts = np.split(completion.token_T, list(accumulate(completion.turns))[:-1])
-    return [model.turn_of(part) for part in parts]
 
 
 def observed_by(
