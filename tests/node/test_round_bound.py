@@ -33,13 +33,10 @@ def test_no_round_is_believed_to_be_shorter_than_one_can_be(own_s):
     assert pace.furthest(10.0, own_s) == 1 + int(10 / SHORTEST_ROUND_S)
 
 
-@pytest.mark.parametrize("in_step_s", [None, 5.0, 10.0])
-def test_a_clock_that_was_not_set_back_changes_nothing(in_step_s):
-    pace = RoundBound(last=99, round=7, in_step_s=in_step_s)
-    assert pace.counted_until(10.0) == pace
-
-
 def test_after_a_clock_was_set_back_time_counts_from_then_on():
+    for in_step_s in (None, 5.0, 10.0):  # it was not
+        pace = RoundBound(last=99, round=7, in_step_s=in_step_s)
+        assert pace.counted_until(10.0) == pace
     pace = RoundBound(last=99, round=7, in_step_s=1000.0)
     assert pace.furthest(10.0, [2.0]) == 8
     later = pace.counted_until(10.0)
