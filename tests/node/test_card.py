@@ -143,7 +143,7 @@ def test_a_folder_is_no_base_model_of_the_hub_and_only_its_last_part_is_told(tmp
     ("objective={method='lws', weight='likelihood'}", "`lws`, c = 1, likelihood, tests habits |"),
     ("objective={method='lws', habit_test=false}", "`lws`, c = 1, typicality |"),
     ("objective={method='nois', own_success_weight=2}", "`nois`, own successes x 2 |"),
-    ("objective={method='lws', weight='own/mine.py:mine'}", ", tests habits, own weight `mine.py:mine` |"),
+    ("objective={method='lws', weight='own/mine.py:mine'}", "own weight `mine.py:mine` |"),
     ("sampling.temperature=0.5", "| temperature | 0.5 |"),
     ("node.small.dtype=bfloat16", "| computed in | `bfloat16` |"),
     ("node.large.weight=9", "10%"),
