@@ -1,4 +1,4 @@
-"""What a round leaves for people: its figures, and completions token by token, against plain loops."""
+"""What a round leaves: its figures, and completions token by token, against plain loops."""
 
 import json
 import math
