@@ -19,13 +19,11 @@ from msgspec import json
 from torch import Tensor
 
 from potluck.exchange import Round
-from potluck.model import Reader
-from potluck.node.learning.batch import Scored, UpdateReport
+from potluck.node.learning.batch import Learning, Scored, UpdateReport
 from potluck.node.learning.passes import METRICS, candidates
 from potluck.node.selection import BY_REPLAY, Selection
 from potluck.objective.habit import Habit
 from potluck.objective.losses import k3
-from potluck.objective.methods import ObjectiveConfig
 from potluck.reports import BLOCKING_WEIGHT, AuthorReport, RewardReport, RoundReport, mean
 from potluck.reports.tokens import Recorded, columns_of
 from potluck.types import Completion, Episode, Group
@@ -46,11 +44,8 @@ def report_of(
     """Report what came in a round and what was learned; ``update`` is None if nothing came."""
     learned: dict[str, Any] = {"filtered_share": 0.0}
     if update:
-        learned = _of_update(update, groups, name, habits)
-        learned["sources"] |= {
-            author: replace(learned["sources"][author], **numbers)
-            for author, numbers in _of_episodes(groups, selection).items()
-        }
+        learned = _of_update(update, name)
+        learned["sources"] = _sources(update, groups, habits, selection)
     return RoundReport(
         round=round,
         **_of_rewards(groups, name),
@@ -85,20 +80,8 @@ def _by_function(groups: Sequence[Group], name: str) -> dict[str, RewardReport]:
     return {n: RewardReport(mean(of), stdev(of) if len(of) > 1 else None) for n, of in own.items()}
 
 
-def _of_update(
-    update: UpdateReport, groups: Sequence[Group], name: str, habits: Mapping[str, Habit]
-) -> dict[str, Any]:
+def _of_update(update: UpdateReport, name: str) -> dict[str, Any]:
     scored, batch = update.scored, update.scored.batch
-    sources = author_reports(scored, [r for group in groups for r in group.rewards])
-    for author, of_gradient in update.shares.items():
-        sources[author] = replace(sources[author], gradient_share=of_gradient)
-    for author, habit in habits.items():
-        sources[author] = replace(
-            sources[author],
-            tested_habit=habit.phrases[0],
-            habit_gain=habit.gain,
-            habit_gain_error=habit.error,
-        )
     trained, dropped = int((scored.kept_advantage_B != 0).sum()), len(scored.dropped)
     with_advantage = int((batch.advantage_B != 0).sum())
     own_B, kl = batch.by(name), None
@@ -111,20 +94,33 @@ def _of_update(
         "rows_trained": trained,
         "filtered_share": (with_advantage - trained - dropped) / max(1, with_advantage),
         "dropped_nonfinite": dropped,
-        "sources": sources,
     }
 
 
-def _of_episodes(
-    groups: Sequence[Group], selection: Selection
-) -> dict[str, dict[str, float | None]]:
+def _sources(
+    update: UpdateReport,
+    groups: Sequence[Group],
+    habits: Mapping[str, Habit],
+    selection: Selection,
+) -> dict[str, AuthorReport]:
+    more = defaultdict[str, dict[str, Any]](dict, _of_episodes(groups, selection))
+    for author, share in update.shares.items():
+        more[author]["gradient_share"] = share
+    for author, habit in habits.items():
+        more[author] |= {"tested_habit": habit.phrases[0]}
+        more[author] |= {"habit_gain": habit.gain, "habit_gain_error": habit.error}
+    sources = author_reports(update.scored, [r for group in groups for r in group.rewards])
+    return {author: replace(its, **more[author]) for author, its in sources.items()}
+
+
+def _of_episodes(groups: Sequence[Group], selection: Selection) -> dict[str, dict[str, Any]]:
     """Return the numbers of each author's episodes; of nobody where there is no environment."""
     written: dict[str, list[tuple[Completion, Episode]]] = {}
     for row in (row for group in groups for row in group.rows):
         if row.episode:
             author, both = row.completion.author, (row.completion, row.episode)
             written.setdefault(author, []).append(both)
-    found: dict[str, dict[str, float | None]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for author, its in written.items():
         completions, episodes = zip(*its, strict=True)
         calls = sum(each.calls for each in episodes)
@@ -231,14 +227,7 @@ def _finite(value: float) -> float | None:
 
 
 def sample(
-    round: int,
-    groups: Sequence[Group],
-    scored: Scored,
-    policy: Reader,
-    objective: ObjectiveConfig,
-    *,
-    me: str,
-    size_bytes: float,
+    round: int, groups: Sequence[Group], scored: Scored, learner: Learning, *, size_bytes: float
 ) -> list[Recorded]:
     """Return the completions of ``groups``, packed and scored, whose lines fit ``size_bytes``: so
     long runs stay as large as they were. Of each author, of each outcome, in turn, first the one
@@ -246,7 +235,8 @@ def sample(
     rows = [(g, row, reward) for g in groups for row, reward in zip(g.rows, g.rewards, strict=True)]
     likelihood_B = scored.metrics_BK[:, METRICS.index("likelihood")]
     advantage_B, kept_B = scored.batch.advantage_B, scored.kept_advantage_B
-    candidate_B, number_BT = candidates(scored.batch, me, objective), _numbers(scored)
+    candidate_B = candidates(scored.batch, learner.name, learner.objective)
+    number_BT = _numbers(scored)
     surprise = number_BT.abs().nan_to_num(0.0).amax(dim=1).tolist()
     outcomes = defaultdict[tuple[str, bool, bool], list[int]](list)
     for at in sorted(range(len(rows)), key=lambda at: -surprise[at]):
@@ -271,12 +261,12 @@ def sample(
             kept=_rounded(kept_B[at]),
             reward=_rounded(reward),
             likelihood=_rounded(likelihood_B[at]) if numbers else None,
-            why=_why(at, scored, candidate_B, objective, me),
+            why=_why(at, scored, candidate_B, learner),
             question=group.problem.question[:QUESTION],
             surprise=_rounded(surprise[at]) if numbers else None,
             measure="ln p" if row.completion.logp_T is None else "log-ratio",
             turns=row.completion.turns,
-            **columns_of([str(policy.tokenizer.decode([id])) for id in ids], numbers),
+            **columns_of([str(learner.policy.tokenizer.decode([id])) for id in ids], numbers),
         )
         size_bytes -= len(json.encode(line)) + 1
         if size_bytes < 0:
@@ -294,7 +284,7 @@ def _numbers(scored: Scored) -> Tensor:
     return torch.where(batch.mask_BT & read_B.unsqueeze(1), number_BT, torch.nan)
 
 
-def _why(at: int, scored: Scored, candidate_B: Tensor, objective: ObjectiveConfig, me: str) -> str:
+def _why(at: int, scored: Scored, candidate_B: Tensor, learner: Learning) -> str:
     """Return in words why the kept advantage is not the advantage; "" where it is."""
     columns = scored.batch.advantage_B, candidate_B, scored.kept_advantage_B
     advantage, candidate, kept = (float(each_B[at]) for each_B in columns)
@@ -302,12 +292,12 @@ def _why(at: int, scored: Scored, candidate_B: Tensor, objective: ObjectiveConfi
         return "its reward is the mean of its group"
     if at in scored.dropped:
         return f"left out: not finite ({scored.dropped[at]})"
-    foreign = scored.batch.completions[at].author != me
+    foreign = scored.batch.completions[at].author != learner.name
     if not candidate:
-        none = objective.others == "none"
+        none = learner.objective.others == "none"
         return f"not read: {'of another author' if none else 'a failure of another author'}"
     if not kept:
-        far = objective.filter and candidate < 0
+        far = learner.objective.filter and candidate < 0
         return "filtered: bad, and far from what this model writes" if far else "weight 0"
     if abs(kept / advantage - 1) > 1e-3:
         return f"weight {kept / advantage:.2g}{', by its likelihood here' * foreign}"

@@ -190,21 +190,27 @@ def _spelled(
     ended it so."""
     if completion.text is None:
         return "no text"
-    if completion.turns:
-        return spelled_turns(completion, model) or "inexact text"
-    ids = model.encode(prompt_P, completion.text)
-    if ids is None:
+    if not completion.turns:
+        ids = model.encode(prompt_P, completion.text)
+        if ids is None:
+            return "inexact text"
+        if model.special_ids.intersection(ids):
+            return "special token"
+        return [[*ids, model.stop_id] if completion.end == "stop" else ids]
+    turns = turns_in(completion.text) or ()
+    parts = [ids for turn in turns if (ids := model.ids_of(turn)) is not None]
+    if not len(parts) == len(turns) == len(completion.turns):
         return "inexact text"
-    if model.special_ids.intersection(ids):
-        return "special token"
-    return [[*ids, model.stop_id] if completion.end == "stop" else ids]
+    last = parts[-1] if completion.end == "length" else [*parts[-1], model.stop_id]
+    return [*([*ids, model.stop_id] for ids in parts[:-1]), last]
 
 
 def _played(
     completion: Completion, problem: Problem, model: Reader, replays: Replays, room: int
 ) -> Row | UnreadReason:
     """Read an episode whose ids are the model's; ``room`` is for all behind its prompt."""
-    turns = turns_of(completion, model)
+    parts = np.split(completion.token_T, list(accumulate(completion.turns))[:-1])
+    turns = [model.turn_of(part) for part in parts]
     if completion.text not in (None, text_of(turns)):
         return "inexact text"
     observe = partial(observed_by, model, completion.turns, room)
@@ -225,27 +231,6 @@ def _ended(completion: Completion, turns: int, episode: Episode, most: int) -> b
     if completion.end == "length":
         return not episode.done
     return completion.end == ("stop" if episode.done else "turns" if turns == most else "room")
-
-
-def spelled_turns(completion: Completion, model: Reader) -> list[list[int]] | None:
-    """Find the ids of an episode's turns in a model's own syntax, each with its stop token but the
-    last of one that ended by "length"; None if they are not exactly these."""
-    turns = turns_in(completion.text or "")
-    if turns is None or len(turns) != len(completion.turns):
-        return None
-    parts = []
-    for at, turn in enumerate(turns, 1):
-        if (ids := model.ids_of(turn)) is None:
-            return None
-        is_cut = at == len(turns) and completion.end == "length"
-        parts.append(ids if is_cut else [*ids, model.stop_id])
-    return parts
-
-
-def turns_of(completion: Completion, model: Reader) -> list[Turn]:
-    """Read the turns of an episode whose ids are of the model's tokenizer."""
-    parts = np.split(completion.token_T, list(accumulate(completion.turns))[:-1])
-    return [model.turn_of(part) for part in parts]
 
 
 def observed_by(

@@ -12,13 +12,8 @@ All is decided by pi_start once a round and kept through all updates. A weight s
                     all rows are scored: one forward pass more.
 
 It is for the rows of trusted authors; those of others have ``untrusted_likelihood``, always. LWS,
-likelihood-weighted successes, is ``select_others`` and a weight, with the loss of NoIS; it reads
-nothing that an author claims. With ``weight = "likelihood"`` (the default is typicality):
-
-    A_i <- P_i^c A_i  if A_i > 0, else 0        for completions of others
-    L = - 1/B sum_i 1/|a_i| sum_t  min(R_it A_i, clip(R_it, 1-e, 1+e) A_i)
-
-docs/method.md has the reasons, prior work and the limits; experiments/weights.py has examples.
+likelihood-weighted successes, is ``select_others`` and a weight; it reads nothing that an author
+claims. docs/method.md has the reasons and the limits, experiments/weights.py examples.
 """
 
 import math
@@ -172,7 +167,6 @@ class ScoredRows:
 
     @property
     def likelihood_B(self) -> Tensor:
-        """P, per token: see ``sequence_likelihood``."""
         return sequence_likelihood(self.logp_start_BT, self.mask_BT)
 
 

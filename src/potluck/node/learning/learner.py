@@ -15,9 +15,8 @@
     update n    gradient, by the model after update n - 1: R = pi_theta / pi_start is no longer 1
     reference   read once a round, in the pass that scores, and in no later one
 
-Trusted authors and the KL share a pass; each author that is not trusted has one of its own, as its
-norm is bounded. With several processes as one node, all of them call these functions, or none, and
-what one finds out about a row is told to all, so that each decides the same.
+With several processes as one node, all of them call these functions, or none, and what one finds
+out about a row is told to all, so that each decides the same.
 """
 
 import math
@@ -96,7 +95,7 @@ class Learner(Learning):
     def _updates(self, batch: Batch, due: int, progress: Progress) -> UpdateReport:
         self._set_rate(due)
         scored, gradient = self.score_and_gradient(batch, progress)
-        updates, loss, norm, shares = 0, 0.0, 0.0, gradient.shares
+        updates, last = 0, Gradient((), 0.0, 0.0, shares=gradient.shares)
         for update in range(self.objective.updates_per_round):
             if update:
                 gradient = self.gradient(scored, progress)
@@ -107,11 +106,10 @@ class Learner(Learning):
                 break
             self._set_rate(due + update)
             self.step(gradient)
-            updates, loss, norm = update + 1, gradient.loss, gradient.norm
-            shares = gradient.shares
+            updates, last = update + 1, replace(gradient, tensors=())
             del gradient  # the next one needs its memory
         rate = self.optimizer.param_groups[0]["lr"]
-        return UpdateReport(updates, loss, norm, rate, scored, shares)
+        return UpdateReport(updates, last.loss, last.norm, rate, scored, last.shares)
 
     def score(self, batch: Batch) -> Scored:
         """Compute ln pi_start, filter and weights of every row that may teach, without dropout.

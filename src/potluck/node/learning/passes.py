@@ -1,13 +1,7 @@
 """Passes over a batch: its micro-batches, what each decides and computes, its gradient.
 
-candidates   the advantages of the rows that may teach; the others need no forward pass
-logp_start   ln pi_start, the learner's own reading of every candidate
-kept         the advantages as the filter and the weights leave them
-metrics      what the author reports add up
-
-All four are decided before the round's first update and kept through all. With several processes as
-one node (``group.py``) every process has a micro-batch of its own in each step of a pass; one that
-has no rows left goes through a row of another's.
+With several processes as one node (``group.py``) every process has a micro-batch of its own in each
+step of a pass; one that has no rows left goes through a row of another's.
 """
 
 import math
