@@ -27,8 +27,7 @@ class RolloutError(PotluckError):
     """A prompt leaves no room, or a server fails."""
 
 
-def ignore(told: str) -> None:
-    """Take news, and do nothing."""
+def ignore(told: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,6 @@ class EngineSettings:
     folder: Path = Path()
     """Folder of the run."""
     adapter: bool = False
-    """The node trains an adapter (LoRA)."""
     sampling: Sampling = Sampling()  # noqa: RUF009 - it is frozen
     """How an author without weights is to draw; other engines are handed a sampler."""
     environment: "Environment | None" = None
@@ -79,8 +77,8 @@ class OpenWriting(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PromptedRequest:
-    """``count`` completions from the index ``first`` on, of ``longest`` tokens at most; ``room``
-    tokens fit behind the prompt."""
+    """``count`` completions from ``first`` on, of ``longest`` tokens at most; ``room`` tokens fit
+    behind the prompt."""
 
     problem: Problem
     prompt_P: np.ndarray
@@ -143,15 +141,14 @@ class Engine:
 
 def completion_budget(prompt_P: np.ndarray, problem: Problem, max_total_tokens: int) -> int:
     """Count the tokens that fit behind the prompt; raise RolloutError if none do or it is empty."""
+    what = f"the prompt of {problem.id!r} has"
     if not len(prompt_P):
-        raise RolloutError(
-            f"the prompt of {problem.id!r} has no tokens: the tokenizer knows nothing of its text"
-        )
+        raise RolloutError(f"{what} no tokens: the tokenizer knows nothing of its text")
     if len(prompt_P) >= max_total_tokens:
         raise RolloutError(
-            f"the prompt of {problem.id!r} has {len(prompt_P)} tokens, which leaves no room below "
-            f"max_total_tokens = {max_total_tokens} (or the model's context); raise it, or leave "
-            f"out long prompts with sampling.max_prompt_tokens"
+            f"{what} {len(prompt_P)} tokens, which leaves no room below max_total_tokens = "
+            f"{max_total_tokens} (or the model's context); raise it, or leave out long prompts "
+            f"with sampling.max_prompt_tokens"
         )
     return max_total_tokens - len(prompt_P)
 

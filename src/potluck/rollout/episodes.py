@@ -10,14 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from potluck.episode import (
-    Environment,
-    EnvironmentFailed,
-    Step,
-    Turn,
-    digest_of,
-    text_of,
-)
+from potluck.episode import Environment, EnvironmentFailed, Step, Turn, digest_of, text_of
 from potluck.model.policy import LanguageModel
 from potluck.rollout.base import RolloutError
 from potluck.types import Completion, End, Problem
@@ -29,8 +22,6 @@ POLL_S = 0.005
 
 @dataclass(slots=True)
 class _Unfinished:
-    """An episode that is being written."""
-
     problem: Problem
     index: int
     tokens: int  # that it may still sample, in all its turns

@@ -93,8 +93,7 @@ class EngineOptions(Options, frozen=True, kw_only=True):
 
 
 class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag="hf"):
-    """The node's own model writes; ``sampling_dtype`` and ``sampling_rows`` of the node are for
-    it."""
+    """The node's own model writes, with ``sampling_dtype`` and ``sampling_rows`` of the node."""
 
     several_processes: ClassVar[bool] = True
 
