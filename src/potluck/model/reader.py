@@ -17,24 +17,15 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from potluck.episode import Turn, text_of
+from potluck.model import loading
 from potluck.model.dialect import Speech, segments
-from potluck.model.loading import (
-    ModelError,
-    fingerprint,
-    load_config,
-    load_generation_config,
-    load_tokenizer,
-    stop_ids,
-)
+from potluck.model.loading import ModelError
 from potluck.template import TemplateFailed, render
 from potluck.types import Completion, Observation, Problem
 
-TAIL = 4
-"""Ids of a prompt's end, behind which a continuation is decoded."""
-ANCHOR = "\n"
-"""Text before a continuation, where one that is encoded alone would get a space in front."""
-UNKNOWN = "\ufffd"
-"""Sign that a decoder writes where ids are no whole character."""
+TAIL = 4  # ids of a prompt's end, behind which a continuation is decoded
+ANCHOR = "\n"  # before a continuation, where one that is encoded alone would get a space
+UNKNOWN = "\ufffd"  # sign that a decoder writes where ids are no whole character
 
 
 class Reader:
@@ -66,8 +57,8 @@ class Reader:
     @classmethod
     def of(cls, model: str, *, stop: Sequence[str] = ()) -> "Reader":
         """Load all of a model but its weights; raise ModelError if there is no such model."""
-        tokenizer, config = load_tokenizer(model), load_config(model)
-        named = stop_ids(tokenizer, stop, load_generation_config(model), config)
+        tokenizer, config = loading.load_tokenizer(model), loading.load_config(model)
+        named = loading.stop_ids(tokenizer, stop, loading.load_generation_config(model), config)
         text: Any = config.get_text_config()
         context = getattr(text, "max_position_embeddings", None) or 0
         return cls(
@@ -95,7 +86,7 @@ class Reader:
     @cached_property
     def tokenizer_digest(self) -> bytes:
         """Digest that is equal where two models can read each other's ids, stop tokens included."""
-        text = f"{fingerprint(self.tokenizer)} {sorted(self.stop_ids)}"
+        text = f"{loading.fingerprint(self.tokenizer)} {sorted(self.stop_ids)}"
         return hashlib.sha256(text.encode()).digest()[:16]
 
     def prompt(self, problem: Problem) -> np.ndarray:

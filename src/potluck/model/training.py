@@ -168,10 +168,8 @@ class LearningRate:
 
     peak: float
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    warmup: float = 0.0
-    """w: a number of updates; below 1 a share of all, rounded up."""
-    updates: int = 1
-    """n: updates of the whole run."""
+    warmup: float = 0.0  # w: a number of updates; below 1 a share of all, rounded up
+    updates: int = 1  # n: updates of the whole run
 
     def at(self, update: int) -> float:
         """Compute the rate of an update; the first is 0.

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 """Called with (completions finished, completions ordered) while an engine writes."""
-TICK_S = 0.2
-"""Seconds between two calls of it while nothing comes: how fast Ctrl-C is heard."""
+TICK_S = 0.2  # seconds between two calls of it while nothing comes: how fast Ctrl-C is heard
 Sampler = Callable[[Tensor], tuple[Tensor, Tensor]]
 """(logits_NV) -> (token_N, logp_N): the tokens drawn, and ln p of each in nats."""
 
@@ -35,15 +34,11 @@ class EngineSettings:
     """Settings that hold for every engine; a node and its run give them."""
 
     max_new_tokens: int
-    max_total_tokens: int
-    """Longest prompt and completion together, if the model's context is no shorter."""
-    dtype: str = "float32"
-    """Format that the model computes in while it writes, as torch names it."""
-    rows: int = 512
-    """Completions that are written at once, at most."""
+    max_total_tokens: int  # of prompt and completion, if the model's context is no shorter
+    dtype: str = "float32"  # format that the model computes in while it writes, as torch names it
+    rows: int = 512  # completions that are written at once, at most
     node: str = ""
-    folder: Path = Path()
-    """Folder of the run."""
+    folder: Path = Path()  # folder of the run
     adapter: bool = False
     sampling: Sampling = Sampling()  # noqa: RUF009 - it is frozen
     """How an author without weights is to draw; other engines are handed a sampler."""
@@ -164,8 +159,7 @@ class RandomSampler:
     small bias (``docs/paper-notes.md``, decision 6).
     """
 
-    generator: torch.Generator
-    """Seeded per node and round, so results do not depend on the order of nodes."""
+    generator: torch.Generator  # seeded per node and round, so nodes' order changes nothing
     sampling: Sampling = field(default_factory=Sampling)
 
     def __call__(self, logits_NV: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,8 +17,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from potluck.model.loading import ModelError
 
-SPARE = 0.25
-"""Share of columns beyond the longest row's, from which all are moved together."""
+SPARE = 0.25  # share of columns beyond the longest row's, from which all are moved together
 
 
 class PromptReader:

@@ -15,8 +15,7 @@ from potluck.model.policy import LanguageModel
 from potluck.rollout.base import RolloutError
 from potluck.types import Completion, End, Problem
 
-PATIENCE_S = 1.0
-"""Longest wait for the answer to a turn while other rows could be written."""
+PATIENCE_S = 1.0  # longest wait for the answer to a turn while other rows could be written
 POLL_S = 0.005
 
 

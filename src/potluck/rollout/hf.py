@@ -24,8 +24,7 @@ from potluck.rollout.cache import PromptReader, TurnReader
 from potluck.rollout.episodes import Episodes
 from potluck.types import Completion, End
 
-COMPACT_AT = 0.25
-"""Share of the batch that must have ended before the rest is moved together."""
+COMPACT_AT = 0.25  # share of the batch that must have ended before the rest is moved together
 RESUME_AT = 0.125
 """Share of the episodes that must have been answered before these rows read on, if others write."""
 Prompted = list[PromptedRequest]

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from potluck.rollout import base, server
-from potluck.rollout.base import TICK_S, PromptedRequest, RolloutError
+from potluck.rollout.base import TICK_S, Progress, PromptedRequest, Requests, RolloutError, Sampler
 from potluck.rollout.texts.base import NOTHING, Booking, Books, Cost
 from potluck.rollout.texts.options import TinkerOptions
 from potluck.types import Completion, NonFiniteError
@@ -291,12 +291,7 @@ class TinkerEngine(base.Engine):
     session: TinkerSession
 
     def generate(
-        self,
-        requests: base.Requests,
-        sampler: base.Sampler,
-        *,
-        author: str,
-        progress: base.Progress,
+        self, requests: Requests, sampler: Sampler, *, author: str, progress: Progress
     ) -> list[Completion]:
         written, total = list[Completion](), sum(request.count for request in requests)
         self.session.books.begin(0)
@@ -315,7 +310,7 @@ class TinkerEngine(base.Engine):
         return written
 
     def _ask_all(
-        self, requests: base.Requests, sampler: base.Sampler
+        self, requests: Requests, sampler: Sampler
     ) -> Iterator[tuple[PromptedRequest, Asked]]:
         """Begin each request when the next is asked for; yield it, and its answer to come."""
         drawing = {"temperature": 0.0, "seed": 0}

@@ -19,8 +19,7 @@ from potluck.types import Observation, Problem
 
 LATER = (402, 408, 409, 425, 429)
 """Statuses below 500 that may pass: no money left, too slow, a conflict, too early, too often."""
-TIMED_OUT = (408, 504, 524)
-"""Statuses of what stands before a model that may go on to write, and so to cost."""
+TIMED_OUT = (408, 504, 524)  # of what stands before a model that may go on to write, and so to cost
 UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
 """Errors of a connection over which nothing was sent."""
 READY_S = 20.0

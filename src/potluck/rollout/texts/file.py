@@ -23,10 +23,8 @@ from potluck.rollout.texts.endpoint import turn_in
 from potluck.types import Completion, End, Problem
 
 LONGEST_LINE_BYTES = 2**20
-TURNS = "turns"
-"""Key of an episode, in place of the key of a solution."""
-MOST_BYTES = 2**28
-"""Size of a file: all of it is held in memory, as objects of five times its size."""
+TURNS = "turns"  # key of an episode, in place of the key of a solution
+MOST_BYTES = 2**28  # size of a file: all of it is held in memory, as objects of five times its size
 
 
 class SolutionFile:

@@ -40,8 +40,7 @@ BYTES_AROUND, BYTES_A_BYTE = 2**16, 12
 BYTES_COUNTED = 4
 """Bytes of text that count as one of the ``max_new_tokens`` that an episode's turns share: of what
 endpoints count, some is hidden, and the books do not have it."""
-TOKENS_OF_TOOLS = 600
-"""Most tokens that a server is assumed to put around tools."""
+TOKENS_OF_TOOLS = 600  # most tokens that a server is assumed to put around tools
 
 
 class OpenAIEngine:

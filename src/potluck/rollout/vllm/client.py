@@ -12,10 +12,8 @@ from potluck.rollout.server import IS_IT_RUNNING, WAYS_OUT, Address, Client, Cut
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 """Pause before a second attempt; it doubles from one attempt to the next."""
-GONE = (502, 503, 504)
-"""Statuses of what stands before a server that is gone, or starts."""
-TRIES_OF_500 = 3
-"""Attempts after status 500: such an error may pass, but is not worth all of ``timeout_s``."""
+GONE = (502, 503, 504)  # statuses of what stands before a server that is gone, or starts
+TRIES_OF_500 = 3  # such an error may pass, but is not worth all of ``timeout_s``
 NO_FOLDER = "it does not see that folder: name one that both see in [node.NAME.engine] folder"
 NO_RELOAD = "docs/vllm.md: it may have another model, or be too old to reload"
 NO_DEVELOPMENT = "start it with VLLM_SERVER_DEV_MODE=1"

@@ -27,16 +27,8 @@ from torch import Tensor
 
 from potluck.files import derived_seed
 from potluck.model.policy import LanguageModel
-from potluck.rollout.base import (
-    TICK_S,
-    Engine,
-    GreedySampler,
-    Progress,
-    RandomSampler,
-    Requests,
-    RolloutError,
-    Sampler,
-)
+from potluck.rollout import base
+from potluck.rollout.base import TICK_S, Progress, RandomSampler, Requests, RolloutError, Sampler
 from potluck.rollout.episodes import Episodes
 from potluck.rollout.server import Ears, begin_loop, together
 from potluck.rollout.vllm.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Disconnected, VllmClient
@@ -46,12 +38,11 @@ from potluck.types import Completion
 
 
 @dataclass(frozen=True, eq=False)
-class ServerEngine(Engine):
+class ServerEngine(base.Engine):
     """An engine on a copy of a LanguageModel that a server has."""
 
     policy: LanguageModel
-    options: Any
-    """Options of its table, ``VllmOptions``: their module imports this one."""
+    options: Any  # options of its table, ``VllmOptions``: their module imports this one
     weight_sync: WeightSync
 
     @property
@@ -300,7 +291,7 @@ def sampling_of(sampler: Sampler) -> dict[str, float]:
     """
     plain = {"min_p": 0.0, "repetition_penalty": 1.0}
     plain |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}
-    if isinstance(sampler, GreedySampler):
+    if isinstance(sampler, base.GreedySampler):
         return plain | {"temperature": 0.0, "top_k": 0, "top_p": 1.0}
     if not isinstance(sampler, RandomSampler):
         kind = type(sampler).__name__

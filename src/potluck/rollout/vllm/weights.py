@@ -19,8 +19,7 @@ from potluck.model.policy import LanguageModel
 from potluck.rollout.base import EngineSettings, RolloutError
 from potluck.rollout.vllm.client import VllmClient
 
-VERSION = re.compile(r"[0-9a-f]{24}(\.part)?")
-"""Names of our folders; others beside them are never touched."""
+VERSION = re.compile(r"[0-9a-f]{24}(\.part)?")  # our folders; others beside them are never touched
 
 
 class WeightSync:
