@@ -46,7 +46,7 @@ class Reader:
         # Not len(tokenizer): that is a count, and ids may have gaps.
         self.vocabulary = min(max(tokenizer.get_vocab().values()) + 1, vocabulary)
         self._named_stops = tuple(stop)
-        self._prompts = lru_cache(maxsize=1024)(partial(prompt_ids, tokenizer))
+        self.prompt = lru_cache(maxsize=1024)(partial(prompt_ids, tokenizer))
         self._observed = lru_cache(maxsize=4096)(self._spell_observed)
 
     @property
@@ -88,10 +88,6 @@ class Reader:
         """Digest that is equal where two models can read each other's ids, stop tokens included."""
         text = f"{loading.fingerprint(self.tokenizer)} {sorted(self.stop_ids)}"
         return hashlib.sha256(text.encode()).digest()[:16]
-
-    def prompt(self, problem: Problem) -> np.ndarray:
-        """Make ``prompt_ids``; the newest are kept."""
-        return self._prompts(problem)
 
     def text(self, token_T: np.ndarray) -> str:
         """Decode the tokens, special ones left out. Ids of a peer may be any."""

@@ -1,9 +1,9 @@
 """The interface of every engine, its settings, and the samplers that draw the next token."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -103,13 +103,6 @@ class Engine:
     def begin(self, requests: Requests, sampler: Sampler, *, author: str) -> OpenWriting | None:
         """Begin to write with the weights as they are now; None if nothing is asked for."""
         raise NotImplementedError
-
-    def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> Self:
-        """Make an engine on the same model: an evaluation may ask for longer answers."""
-        limited = replace(
-            self.settings, max_new_tokens=max_new_tokens, max_total_tokens=max_total_tokens
-        )
-        return replace(self, settings=limited)
 
     def generate(
         self, requests: Requests, sampler: Sampler, *, author: str, progress: Progress

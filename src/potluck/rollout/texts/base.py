@@ -49,10 +49,9 @@ NO_TOKENS = np.zeros(0, np.int32)
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Texts of one round: completions without tokens, in the order of the requests, then by index
-    without gaps; and their cost."""
+    """Texts of one round, in the order of the requests, then by index without gaps."""
 
-    completions: tuple[Completion, ...]
+    completions: tuple[Completion, ...]  # without tokens
     cost: Cost = NOTHING
 
 

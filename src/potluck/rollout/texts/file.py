@@ -131,7 +131,6 @@ def require_file(path: Path) -> None:
 
 
 def _read_line(raw: bytes, where: str, problem: str, solution: str) -> tuple[str, str, list[str]]:
-    """Read the line's problem, the key of its solutions, and these."""
     if len(raw) > LONGEST_LINE_BYTES:
         found = f"{where} has more than {LONGEST_LINE_BYTES} bytes"
         raise RolloutError(f"{found}; expected one problem a line")
