@@ -25,14 +25,12 @@ from potluck.types import Observation
 
 NAME, SAID, HEARD = "potluckName", "potluckSaid", 'potluck"Heard'
 """Words that stand for what is not known yet. With a quote: it shows whether JSON is made of it."""
-ID = "call00000"
-"""Name of every call, where a template has names for calls: some want 9 letters."""
+ID = "call00000"  # name of every call, where a template has names for calls: some want 9 letters
 ARGUMENTS = {"potluckKey": "one", "potluckOther": "two"}
 IN_JSON = r'\{\s*"potluckKey"(\s*:\s*)"one"(\s*,\s*)"potluckOther"\s*:\s*"two"\s*\}'
 CALL = {"type": "function", "id": ID, "function": {"name": NAME, "arguments": ARGUMENTS}}
 USER = {"role": "user", "content": "hello"}
-NEVER = "(?!)"
-"""Pattern that nothing matches."""
+NEVER = "(?!)"  # pattern that nothing matches
 NAMED = re.compile(r"([^\W\d][\w.:/-]*)")
 KEY = re.compile(r"\s*(\w+)\s*=\s*")
 

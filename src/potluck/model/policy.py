@@ -162,8 +162,7 @@ def model_input(
     return np.concatenate([*parts, token_T[done:-1]]), place_T
 
 
-LOGITS_AT_ONCE = 2**25
-"""Numbers: 128 MiB in float32. With 151,936 tokens, the positions come in chunks of 220."""
+LOGITS_AT_ONCE = 2**25  # numbers: 128 MiB in float32; with 151,936 tokens, chunks of 220 positions
 
 
 def logits_at_once(device: str) -> int:

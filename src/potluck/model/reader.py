@@ -17,24 +17,15 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from potluck.episode import Turn, text_of
+from potluck.model import loading
 from potluck.model.dialect import Speech, segments
-from potluck.model.loading import (
-    ModelError,
-    fingerprint,
-    load_config,
-    load_generation_config,
-    load_tokenizer,
-    stop_ids,
-)
+from potluck.model.loading import ModelError
 from potluck.template import TemplateFailed, render
 from potluck.types import Completion, Observation, Problem
 
-TAIL = 4
-"""Ids of a prompt's end, behind which a continuation is decoded."""
-ANCHOR = "\n"
-"""Text before a continuation, where one that is encoded alone would get a space in front."""
-UNKNOWN = "\ufffd"
-"""Sign that a decoder writes where ids are no whole character."""
+TAIL = 4  # ids of a prompt's end, behind which a continuation is decoded
+ANCHOR = "\n"  # before a continuation, where one that is encoded alone would get a space
+UNKNOWN = "\ufffd"  # sign that a decoder writes where ids are no whole character
 
 
 class Reader:
@@ -55,7 +46,7 @@ class Reader:
         # Not len(tokenizer): that is a count, and ids may have gaps.
         self.vocabulary = min(max(tokenizer.get_vocab().values()) + 1, vocabulary)
         self._named_stops = tuple(stop)
-        self._prompts = lru_cache(maxsize=1024)(partial(prompt_ids, tokenizer))
+        self.prompt = lru_cache(maxsize=1024)(partial(prompt_ids, tokenizer))
         self._observed = lru_cache(maxsize=4096)(self._spell_observed)
 
     @property
@@ -66,8 +57,8 @@ class Reader:
     @classmethod
     def of(cls, model: str, *, stop: Sequence[str] = ()) -> "Reader":
         """Load all of a model but its weights; raise ModelError if there is no such model."""
-        tokenizer, config = load_tokenizer(model), load_config(model)
-        named = stop_ids(tokenizer, stop, load_generation_config(model), config)
+        tokenizer, config = loading.load_tokenizer(model), loading.load_config(model)
+        named = loading.stop_ids(tokenizer, stop, loading.load_generation_config(model), config)
         text: Any = config.get_text_config()
         context = getattr(text, "max_position_embeddings", None) or 0
         return cls(
@@ -95,12 +86,8 @@ class Reader:
     @cached_property
     def tokenizer_digest(self) -> bytes:
         """Digest that is equal where two models can read each other's ids, stop tokens included."""
-        text = f"{fingerprint(self.tokenizer)} {sorted(self.stop_ids)}"
+        text = f"{loading.fingerprint(self.tokenizer)} {sorted(self.stop_ids)}"
         return hashlib.sha256(text.encode()).digest()[:16]
-
-    def prompt(self, problem: Problem) -> np.ndarray:
-        """Make ``prompt_ids``; the newest are kept."""
-        return self._prompts(problem)
 
     def text(self, token_T: np.ndarray) -> str:
         """Decode the tokens, special ones left out. Ids of a peer may be any."""

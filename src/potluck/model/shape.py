@@ -23,8 +23,7 @@ class Shape:
     vocabulary: int  # rows of logits, those that the tokenizer does not have included
     tied: bool  # the head's weights are the embedding's
     context: int  # longest text that it has positions for, in tokens; 0: it does not say
-    linears: tuple[tuple[str, int, int], ...]
-    """(name, inputs, outputs) of every linear layer, under the last part of its name."""
+    linears: tuple[tuple[str, int, int], ...]  # (last part of its name, inputs, outputs) of each
     head: str  # its name among them
     model_type: str  # as transformers names it
 

@@ -38,7 +38,8 @@ def add_adapter(
     ``rank`` is r, rows of A. Raise ModelError if the network has no layer of ``targets``, or none
     that can be adapted.
     """
-    targets = targets_of(targets, _linear_names(network), network.config.model_type)
+    chosen = targets_of(targets, _linear_names(network), network.config.model_type)
+    targets = chosen if isinstance(chosen, str) else list(chosen)
     # Here and not above: it takes a second to import, and most nodes have no use for it.
     from peft import LoraConfig
 
@@ -46,7 +47,7 @@ def add_adapter(
         r=rank,
         lora_alpha=alpha,  # type: ignore[arg-type]  # it says int, and only divides by it
         lora_dropout=dropout,
-        target_modules=targets if isinstance(targets, str) else list(targets),
+        target_modules=targets,
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in network.modules()),
         task_type="CAUSAL_LM",
     )
@@ -56,10 +57,8 @@ def add_adapter(
             torch.manual_seed(seed)
             network.add_adapter(config)
     except ValueError as error:
-        raise ModelError(
-            f"no adapter fits lora.targets = {_shown(targets)}: {first_line(error)[:120]}; "
-            f"{_layers(network)}"
-        ) from error
+        why = f"no adapter fits lora.targets = {targets!r}: {first_line(error)[:120]}"
+        raise ModelError(f"{why}; {_layers(network)}") from error
     _require_all(network, targets)
     for parameter in trained(network):
         parameter.data = parameter.data.float()
@@ -124,7 +123,7 @@ def _require_all(network: PreTrainedModel, targets: Targets) -> None:
     head, embedding = network.get_output_embeddings(), network.get_input_embeddings()
     if head.weight is embedding.weight and {head, embedding} & set(adapted.values()):
         raise ModelError(
-            f"lora.targets = {_shown(targets)} has the embedding or the head, which in this "
+            f"lora.targets = {targets!r} has the embedding or the head, which in this "
             f"{type(network).__name__} are one weight: an adapter of one of them could not be "
             f"merged; leave it out"
         )
@@ -148,10 +147,6 @@ def _linear_names(network: PreTrainedModel) -> list[str]:
     )
 
 
-def _shown(targets: Targets) -> str:
-    return f'"{targets}"' if isinstance(targets, str) else str(list(targets))
-
-
 @dataclass(frozen=True, slots=True)
 class LearningRate:
     """A learning rate as a function of the update's number, so that a checkpoint need not keep it.
@@ -168,10 +163,8 @@ class LearningRate:
 
     peak: float
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    warmup: float = 0.0
-    """w: a number of updates; below 1 a share of all, rounded up."""
-    updates: int = 1
-    """n: updates of the whole run."""
+    warmup: float = 0.0  # w: a number of updates; below 1 a share of all, rounded up
+    updates: int = 1  # n: updates of the whole run
 
     def at(self, update: int) -> float:
         """Compute the rate of an update; the first is 0.

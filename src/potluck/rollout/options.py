@@ -82,19 +82,13 @@ class EngineOptions(Options, frozen=True, kw_only=True):
         """Raise RolloutError unless the engine can write ``longest`` tokens now."""
 
     @property
-    def note(self) -> str:
-        """A clause for ``--check`` on what it did not look at; empty: there is nothing."""
-        return ""
-
-    @property
     def title(self) -> str:
         """Name of what writes, where the node has no model."""
         return str(self.__struct_config__.tag)
 
 
 class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag="hf"):
-    """The node's own model writes; ``sampling_dtype`` and ``sampling_rows`` of the node are for
-    it."""
+    """The node's own model writes, with ``sampling_dtype`` and ``sampling_rows`` of the node."""
 
     several_processes: ClassVar[bool] = True
 
@@ -155,10 +149,6 @@ class ServedOptions(EngineOptions, frozen=True, kw_only=True):
         return tuple((variable, self.url) for variable in dict.fromkeys(sent))
 
     @property
-    def note(self) -> str:
-        return f"writes through {self.url}: not asked yet"
-
-    @property
     def address(self) -> "Address":
         from potluck.rollout.server import Address
 
@@ -184,8 +174,8 @@ class VllmOptions(ServedOptions, frozen=True, kw_only=True, tag_field="name", ta
     token; beyond it the run stops. bfloat16 costs about 0.003."""
 
     def build(self, policy: "LanguageModel", settings: "EngineSettings") -> "Engine":
+        from potluck.rollout.vllm.client import WeightSync
         from potluck.rollout.vllm.engine import ServerEngine
-        from potluck.rollout.vllm.weights import WeightSync
 
         return ServerEngine(policy, settings, self, WeightSync(policy, self, settings))
 

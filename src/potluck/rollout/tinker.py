@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from potluck.rollout import base, server
-from potluck.rollout.base import TICK_S, PromptedRequest, RolloutError
+from potluck.rollout.base import TICK_S, Progress, PromptedRequest, Requests, RolloutError, Sampler
 from potluck.rollout.texts.base import NOTHING, Booking, Books, Cost
 from potluck.rollout.texts.options import TinkerOptions
 from potluck.types import Completion, NonFiniteError
@@ -185,10 +185,8 @@ class TinkerSession:
             saved = self.call("saving", save).path
         pair = ids_P[:1], np.resize(ids_P[::-1], 2)
         (logp_T,) = self.logp([pair])
-        columns = [
-            {"weights": one_T, "advantages": 4 * one_T - 3, "logprobs": logp_T}
-            for one_T in np.eye(2)
-        ]
+        columns = [{"weights": w_T, "advantages": 4 * w_T - 3} for w_T in np.eye(2)]
+        columns = [column | {"logprobs": logp_T} for column in columns]
         self.step([pair, pair], columns, learning_rate=PROBE_RATE)
         moved = (self.logp([pair])[0] - logp_T).sum()
         self.call(f"loading {saved}", partial(self._client.load_state_with_optimizer, saved))
@@ -237,7 +235,6 @@ class TinkerSession:
         return what, most, server.begin(work)
 
     def _end(self, asked: Asked, tick: Tick) -> Any:
-        """Wait for a call; raise RolloutError with the way out if it failed."""
         what, most, future = asked
         until_s = monotonic() + self.options.timeout_s + TICK_S
         while wait([future], TICK_S).not_done and monotonic() < until_s:
@@ -291,12 +288,7 @@ class TinkerEngine(base.Engine):
     session: TinkerSession
 
     def generate(
-        self,
-        requests: base.Requests,
-        sampler: base.Sampler,
-        *,
-        author: str,
-        progress: base.Progress,
+        self, requests: Requests, sampler: Sampler, *, author: str, progress: Progress
     ) -> list[Completion]:
         written, total = list[Completion](), sum(request.count for request in requests)
         self.session.books.begin(0)
@@ -315,7 +307,7 @@ class TinkerEngine(base.Engine):
         return written
 
     def _ask_all(
-        self, requests: base.Requests, sampler: base.Sampler
+        self, requests: Requests, sampler: Sampler
     ) -> Iterator[tuple[PromptedRequest, Asked]]:
         """Begin each request when the next is asked for; yield it, and its answer to come."""
         drawing = {"temperature": 0.0, "seed": 0}
@@ -329,7 +321,6 @@ class TinkerEngine(base.Engine):
     def _completion(
         self, said: Any, request: PromptedRequest, index: int, author: str
     ) -> Completion:
-        """Read a sequence; raise RolloutError if this model cannot have written it."""
         url, what = self.session.options.url, f"completion {index} of {request.problem.id!r}"
         try:
             if said.logprobs is None:

@@ -49,10 +49,9 @@ NO_TOKENS = np.zeros(0, np.int32)
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Texts of one round: completions without tokens, in the order of the requests, then by index
-    without gaps; and their cost."""
+    """Texts of one round, in the order of the requests, then by index without gaps."""
 
-    completions: tuple[Completion, ...]
+    completions: tuple[Completion, ...]  # without tokens
     cost: Cost = NOTHING
 
 
@@ -65,8 +64,7 @@ class TextEngine(Protocol):
         """
 
 
-BYTES_A_TOKEN = 16
-"""Most bytes of a text that is sent and taken, for each token that it may have; English has 4."""
+BYTES_A_TOKEN = 16  # most bytes of a text, for each token that it may have; English has 4
 
 
 def can_be_read(text: str, max_new_tokens: int) -> bool:
@@ -79,8 +77,7 @@ def can_be_read(text: str, max_new_tokens: int) -> bool:
     )
 
 
-Choices = list[tuple[str, End] | None]
-"""Texts of one answer; None for one that is no completion."""
+Choices = list[tuple[str, End] | None]  # texts of one answer; None for one that is no completion
 
 
 class Booking(msgspec.Struct, frozen=True, omit_defaults=True):

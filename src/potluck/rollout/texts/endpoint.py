@@ -19,10 +19,8 @@ from potluck.types import Observation, Problem
 
 LATER = (402, 408, 409, 425, 429)
 """Statuses below 500 that may pass: no money left, too slow, a conflict, too early, too often."""
-TIMED_OUT = (408, 504, 524)
-"""Statuses of what stands before a model that may go on to write, and so to cost."""
+TIMED_OUT = (408, 504, 524)  # of what stands before a model that may go on to write, and so to cost
 UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
-"""Errors of a connection over which nothing was sent."""
 READY_S = 20.0
 REFUSABLE = ("max_tokens", "top_p", "temperature", "seed")
 
@@ -126,7 +124,6 @@ def refusal(options: Any, said: str, status: int) -> RolloutError:
 
 
 def _message(text: str) -> str:
-    """Find what an answer says of an error; all of it where it has no message."""
     with suppress(ValueError, RecursionError, KeyError, TypeError):
         return str(json.loads(text)["error"]["message"])
     return text
@@ -161,8 +158,7 @@ class Dialect:
         return {"messages": problem.messages} | taken | ({"n": count} if count > 1 else {})
 
     def again(self, asked: ChatRequest, body: dict[str, Any], refusal: str) -> list[ChatRequest]:
-        """Choose what to ask instead after a ``refusal`` of ``body``: without the parameter that it
-        names, else one by one, else nothing."""
+        """Choose what to ask after a ``refusal``: without what it names; one by one; nothing."""
         for name in REFUSABLE:
             if name in body and re.search(f"['\"`]{name}", refusal):
                 self.left_out.add(name)

@@ -40,8 +40,7 @@ BYTES_AROUND, BYTES_A_BYTE = 2**16, 12
 BYTES_COUNTED = 4
 """Bytes of text that count as one of the ``max_new_tokens`` that an episode's turns share: of what
 endpoints count, some is hidden, and the books do not have it."""
-TOKENS_OF_TOOLS = 600
-"""Most tokens that a server is assumed to put around tools."""
+TOKENS_OF_TOOLS = 600  # most tokens that a server is assumed to put around tools
 
 
 class OpenAIEngine:
@@ -169,7 +168,6 @@ class TextRound:
             return self._read(ask, raw)
 
     async def _send(self, ask: ChatRequest, body: dict[str, Any]) -> bytes:
-        """Send one request, with its cost booked before."""
         engine, most = self.engine, self._most(ask)
         if self.trouble or engine.options.spent("", engine.books.spent - self.under_way):
             raise Unavailable("", may_cost=False)
@@ -185,8 +183,7 @@ class TextRound:
             self.under_way -= most
 
     def _body(self, ask: ChatRequest, dialect: Dialect) -> dict[str, Any]:
-        problem = self.requests[ask.place].problem
-        return dialect.body(problem, self._sampling(ask), ask.count)
+        return dialect.body(self.requests[ask.place].problem, self._sampling(ask), ask.count)
 
     def _sampling(self, ask: ChatRequest) -> dict[str, Any]:
         settings = self.engine.settings
@@ -234,7 +231,6 @@ class TextRound:
         return ask.one_by_one(len(choices))
 
     def _most(self, ask: ChatRequest) -> Cost:
-        """Bound the cost of a request by the longest prompt and the longest completions."""
         most = ask.count * int(self._sampling(ask)["max_tokens"])
         return replace(self.engine.options.cost(self._most_prompt(ask), most), booked=1)
 
@@ -260,8 +256,10 @@ class EpisodeRound(TextRound):
     def __init__(self, engine: OpenAIEngine, requests: Requests, seed: int) -> None:
         super().__init__(engine, requests, seed)
         assert engine.settings.environment
-        self._environment = engine.settings.environment
-        self._longest = engine.settings.max_new_tokens
+        self._environment, self._longest = (
+            engine.settings.environment,
+            engine.settings.max_new_tokens,
+        )
         self._open = asyncio.Semaphore(engine.options.concurrency)
         self._talks: dict[ChatRequest, Conversation] = {}
         self._play: Play
@@ -337,7 +335,6 @@ class EpisodeRound(TextRound):
         return talk.end is None
 
     def _left(self, talk: Conversation) -> int:
-        """Count the tokens that are left for all further turns."""
         return self._longest - len(text_of(talk.turns).encode()) // BYTES_COUNTED
 
     def _choice(self, choice: Choice) -> tuple[str, End] | None:

@@ -41,22 +41,18 @@ class PaidOptions(ServedOptions, frozen=True, kw_only=True):
 
     def spent(self, node: str, cost: "Cost") -> str:
         """Say that a limit is reached; empty: none is."""
-        tokens = cost.prompt_tokens + cost.completion_tokens
-        # Sums are rounded.
-        if 0 < self.budget_tokens <= tokens or 0 < self.budget_usd <= round(cost.usd, 9):
-            parts = (
-                f"{cost.prompt_tokens} tokens of prompts, {cost.completion_tokens} of completions"
-            )
-            return f"the budget of {node!r} is spent ({parts}, {cost.usd:.2f} USD)"
+        prompts, completions = cost.prompt_tokens, cost.completion_tokens
+        tokens, usd = prompts + completions, round(cost.usd, 9)  # sums are rounded
+        if 0 < self.budget_tokens <= tokens or 0 < self.budget_usd <= usd:
+            parts = f"{prompts} tokens of prompts, {completions} of completions, {cost.usd:.2f} USD"
+            return f"the budget of {node!r} is spent ({parts})"
         return ""
 
     def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
         super().require_sense(at, dtype=dtype, sampling=sampling)
         if self.budget_usd and not self.usd_per_million_prompt + self.usd_per_million_completion:
-            raise ConfigError(
-                f"[{at}.engine] budget_usd is {self.budget_usd:g}, but no token has a price; set "
-                f"usd_per_million_prompt and usd_per_million_completion"
-            )
+            limit = f"[{at}.engine] budget_usd is {self.budget_usd:g}, but no token has a price"
+            raise ConfigError(f"{limit}; set usd_per_million_prompt and usd_per_million_completion")
 
 
 class OpenAIOptions(

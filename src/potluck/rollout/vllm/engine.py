@@ -7,7 +7,7 @@ each writing some of it is scored again with the weights that are trained here. 
 
 A server gives those before everything (vLLM's ``--logprobs-mode raw_logprobs``: right where
 T = 1) or after everything (``processed_logprobs``: right where nothing is truncated). Where T is
-not 1 and something is truncated, neither are right, and the engine refuses.
+not 1 and something is truncated, neither are right, and ``VllmOptions`` refuse the recipe.
 """
 
 import asyncio
@@ -27,31 +27,29 @@ from torch import Tensor
 
 from potluck.files import derived_seed
 from potluck.model.policy import LanguageModel
-from potluck.rollout.base import (
-    TICK_S,
-    Engine,
-    GreedySampler,
-    Progress,
-    RandomSampler,
-    Requests,
-    RolloutError,
-    Sampler,
-)
+from potluck.rollout import base
+from potluck.rollout.base import TICK_S, Progress, RandomSampler, Requests, RolloutError, Sampler
 from potluck.rollout.episodes import Episodes
 from potluck.rollout.server import Ears, begin_loop, together
-from potluck.rollout.vllm.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Disconnected, VllmClient
+from potluck.rollout.vllm.client import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    Disconnected,
+    VllmClient,
+    WeightSync,
+    as_it_was,
+    trained_copy,
+)
 from potluck.rollout.vllm.response import ServerRequest, read_response, require_ours
-from potluck.rollout.vllm.weights import WeightSync, as_it_was, trained_copy
 from potluck.types import Completion
 
 
 @dataclass(frozen=True, eq=False)
-class ServerEngine(Engine):
+class ServerEngine(base.Engine):
     """An engine on a copy of a LanguageModel that a server has."""
 
     policy: LanguageModel
-    options: Any
-    """Options of its table, ``VllmOptions``: their module imports this one."""
+    options: Any  # options of its table, ``VllmOptions``: their module imports this one
     weight_sync: WeightSync
 
     @property
@@ -81,7 +79,7 @@ class ServerEngine(Engine):
         return ServerWriting(self, server_requests, sampler, author, kept)
 
     def _requests(self, requests: Requests, sampler: Sampler) -> list[ServerRequest]:
-        seed, made = _seed(sampler), []
+        drawn, made = _seed(sampler), []
         of_all = {
             "model": self.options.model,
             **sampling_of(sampler),
@@ -92,16 +90,13 @@ class ServerEngine(Engine):
             "return_tokens_as_token_ids": True,
         }
         for place, asked in enumerate(self.prompted(requests)):
-            body = {
-                "prompt": asked.prompt_P.tolist(),
-                "n": asked.count,
-                "max_tokens": asked.longest,
-                # A server adds 0, 1, 2, ... to it for the completions of one request, which must
-                # not overflow 63 bits.
-                "seed": derived_seed(f"{seed}/{place}") >> 1,
-            }
+            # A server adds 0, 1, 2, ... to a seed for the completions of one request: it must leave
+            # 63 bits.
+            seed = derived_seed(f"{drawn}/{place}") >> 1
+            body = {"prompt": asked.prompt_P.tolist(), "n": asked.count, "seed": seed}
+            body |= of_all | {"max_tokens": asked.longest}
             given = asked.problem, asked.prompt_P, asked.count, asked.longest
-            made.append(ServerRequest(*given, of_all | body))
+            made.append(ServerRequest(*given, body))
         return [each for each in made if each.count]
 
 
@@ -295,21 +290,15 @@ class ServerPlaying(ServerWriting):
 def sampling_of(sampler: Sampler) -> dict[str, float]:
     """Say ``sampler`` in a server's words, its defaults switched off.
 
-    A server takes missing ones from the model's generation_config.json. Raise RolloutError if no
-    server can draw like this and say how likely each token was.
+    A server takes missing ones from the model's generation_config.json.
     """
     plain = {"min_p": 0.0, "repetition_penalty": 1.0}
     plain |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}
-    if isinstance(sampler, GreedySampler):
+    if isinstance(sampler, base.GreedySampler):
         return plain | {"temperature": 0.0, "top_k": 0, "top_p": 1.0}
     if not isinstance(sampler, RandomSampler):
         kind = type(sampler).__name__
         raise RolloutError(f"a server draws by RandomSampler and GreedySampler, not by {kind}")
-    if sampler.sampling.temperature != 1 and sampler.sampling.truncates:
-        raise RolloutError(
-            f"a server's log-probabilities are right at temperature 1 or without top_k and top_p, "
-            f"but [sampling] has {sampler.sampling}; change one of them"
-        )
     return plain | asdict(sampler.sampling)
 
 
