@@ -15,7 +15,7 @@ from potluck.reports.answers import (
     answers,
     sentence,
 )
-from potluck.reports.comparison import plain, signed
+from potluck.reports.comparison import plain
 
 ROUNDS = 6
 
@@ -130,8 +130,8 @@ def test_the_sentence_says_what_the_interval_does(low, high, verdict):
     found = ControlAnswer("small", "alone", 0.7, 0.6, (0.02, low, high), 288, (3600, 3600))
     assert sentence(found) == (
         f"small: {verdict}. Own reward .700 together, .600 by itself with all of the writing: "
-        f"+.020 [{signed(low)}, {signed(high)}] over 288 problems, one seed. It wrote 3,600 "
-        f"completions together, 3,600 in the control."
+        f"+.020 [{plain(low, '+')}, {plain(high, '+')}] over 288 problems, one seed. It wrote "
+        "3,600 completions together, 3,600 in the control."
     )
 
 

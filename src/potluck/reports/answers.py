@@ -102,11 +102,10 @@ def answers(run: Path) -> tuple[ControlAnswer, ...]:
 
 
 def _kept(run: Path) -> tuple[ControlAnswer, ...]:
-    try:
-        data = read_small(run / ANSWERS, SMALL_BYTES)
-        return msgspec.json.decode(data, type=tuple[ControlAnswer, ...]) if data else ()
-    except DAMAGED:
-        return ()
+    data = read_small(run / ANSWERS, SMALL_BYTES) or b"[]"
+    with suppress(*DAMAGED):
+        return msgspec.json.decode(data, type=tuple[ControlAnswer, ...])
+    return ()
 
 
 def told(run: Path) -> list[str]:

@@ -22,7 +22,6 @@ from potluck.reports.runs import (
     Run,
     Said,
     WrittenCompletion,
-    lines_of,
     read_run,
 )
 from potluck.show.terminal.text import decimal, formatted, new_table, percent, sparkline
@@ -77,8 +76,9 @@ def title_of(its: ObjectiveRecipe) -> str:
 def _headline(run: Run) -> Text:
     recipe, method = run.recipe, title_of(run.recipe.objective)
     how = "one node alone" if len(recipe.node) == 1 else f"{recipe.plan} plan"
+    task = recipe.settings.get("task.name", "?")
     facts = (
-        f"{recipe.task.name}, {method}, {how}, {recipe.problems_per_round} problems x "
+        f"{task}, {method}, {how}, {recipe.problems_per_round} problems x "
         f"{recipe.group_size} answers a round, seed {recipe.seed}"
     )
     return Text.assemble((printable(recipe.name, 40), "bold"), "  ", (printable(facts), "dim"))
@@ -264,7 +264,8 @@ def _episode(messages: Sequence[Said]) -> Table:
         ((">", "bold cyan"), (printable(line, 300), ""))
         if said.is_written
         else (("<", "dim"), (printable(line, 300), "dim"))
-        for said, line in lines_of(messages)
+        for said in messages
+        for line in said.words.split("\n")
     ]
     if (left_out := len(rows) - FIRST - LAST) > 0:
         rows[FIRST:-LAST] = [(("", ""), (f"... {left_out} more lines", "dim"))]

@@ -79,12 +79,10 @@ def parts() -> tuple[str, str, list[str]]:
     """Read the page's files: its HTML, its style, its scripts."""
     folder = files("potluck.show.web") / "page"
     scripts = sorted((f for f in folder.iterdir() if f.name.endswith(".js")), key=lambda f: f.name)
-    html, style = (folder / "page.html", folder / "page.css")
-    return (
-        html.read_text("utf-8"),
-        style.read_text("utf-8"),
-        [f.read_text("utf-8") for f in scripts],
+    html, style, *texts = (
+        f.read_text("utf-8") for f in (folder / "page.html", folder / "page.css", *scripts)
     )
+    return html, style, texts
 
 
 @cache

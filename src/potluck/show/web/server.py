@@ -85,35 +85,31 @@ class Server(Starlette):
     def _events(self, request: Request) -> Response:
         if self._streams >= MOST_STREAMS:
             return error(503, f"{MOST_STREAMS} pages are open here; close one")
-        changes = self._counted(self._looked(request))
+        changes = self._changes(self._looked(request))
         return StreamingResponse(changes, media_type="text/event-stream")
-
-    async def _counted(self, run: WatchedRun) -> AsyncIterator[bytes]:
-        self._streams += 1
-        try:
-            async for part in self._changes(run):
-                yield part
-        finally:
-            self._streams -= 1
 
     async def _changes(self, run: WatchedRun) -> AsyncIterator[bytes]:
         """Yield the whole run, then its changes until it is over or the server ends."""
         step, is_over, told_s = 0, False, time.monotonic()
-        while not is_over:
-            is_over = self._is_ending()
-            # The step is taken first: what changes meanwhile is sent again, never left out.
-            now = await run_in_threadpool(run.look, every_s=0.0 if is_over else LOOK_EVERY_S)
-            if now > step:
-                message, has_ended = await run_in_threadpool(run.message, step)
-                for part in (b"data: ", message, b"\n\n"):
-                    yield part
-                del message  # old texts are not kept while this reader waits
-                step, is_over, told_s = now, is_over or has_ended, time.monotonic()
-            elif time.monotonic() - told_s > KEEP_ALIVE_S:
-                yield b": keep-alive\n\n"
-                told_s = time.monotonic()
-            if not is_over:
-                await asyncio.sleep(LOOK_EVERY_S)
+        self._streams += 1
+        try:
+            while not is_over:
+                is_over = self._is_ending()
+                # The step is taken first: what changes meanwhile is sent again, never left out.
+                now = await run_in_threadpool(run.look, every_s=0.0 if is_over else LOOK_EVERY_S)
+                if now > step:
+                    message, has_ended = await run_in_threadpool(run.message, step)
+                    for part in (b"data: ", message, b"\n\n"):
+                        yield part
+                    del message  # old texts are not kept while this reader waits
+                    step, is_over, told_s = now, is_over or has_ended, time.monotonic()
+                elif time.monotonic() - told_s > KEEP_ALIVE_S:
+                    yield b": keep-alive\n\n"
+                    told_s = time.monotonic()
+                if not is_over:
+                    await asyncio.sleep(LOOK_EVERY_S)
+        finally:
+            self._streams -= 1
 
     def _pair(self, request: Request) -> Response:
         run = self._looked(request)
