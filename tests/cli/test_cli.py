@@ -125,14 +125,6 @@ def test_a_mistake_is_one_line_and_costs_nothing(desk, recipe, refused, words, w
     assert everything_in(desk) == before
 
 
-@pytest.mark.parametrize("words", [["run"], ["evaluate", "x"], ["frobnicate"], ["run", "--what"]])
-def test_a_command_that_is_no_command_ends_with_2_and_points_to_the_help(potluck_says, words):
-    code, out, err = potluck_says(*words)
-    assert code == 2
-    assert out == ""
-    assert "--help" in err
-
-
 BROKEN = "the weights are not finite; " * 10
 
 
@@ -231,7 +223,7 @@ def test_a_check_counts_what_the_controls_cost_and_the_memory_of_nodes_that_take
         ) in said
 
 
-def test_a_run_a_look_at_it_and_no_other_recipe_on_top(desk, recipe, potluck_says):
+def test_a_run_a_look_at_it_and_a_resume_of_it(desk, recipe, potluck_says):
     code, out, err = potluck_says(*RUN, *sets(ONE_ROUND))
     assert (code, err) == (0, "")
     assert out.splitlines()[-2:] == [
@@ -239,7 +231,6 @@ def test_a_run_a_look_at_it_and_no_other_recipe_on_top(desk, recipe, potluck_say
         "does sharing help? a control tells: potluck run runs/digits/recipe.json --out runs/digits "
         "--resume --control half",
     ]
-    there = everything_in(desk / "runs/digits")
     for node in ("small", "large"):
         metrics = (desk / "runs/digits" / node / "metrics.jsonl").read_text().splitlines()
         assert [json.loads(line)["round"] for line in metrics] == [0]
@@ -247,26 +238,11 @@ def test_a_run_a_look_at_it_and_no_other_recipe_on_top(desk, recipe, potluck_say
 
     code, out, err = potluck_says("show", "runs/digits")
     assert (code, err) == (0, "")
-    assert "1 of 1" in out
-    assert "small" in out
-    assert "large" in out
-    assert "LWS" in out
-
-    other = [*ONE_ROUND, "objective.weight_cap=3"]
-    code, out, err = potluck_says(*RUN, "--resume", *sets(other))
-    assert code == 2
-    assert err.count("\n") == 1
-    assert "was made with objective.weight_cap = 2.0, but" in err
-    assert "now has objective.weight_cap = 3.0;" in err
-    code, out, err = potluck_says(*RUN, *sets(ONE_ROUND))
-    assert code == 2
-    assert "runs/digits exists; --resume goes on with that run" in err
-    assert everything_in(desk / "runs/digits") == there
-
+    for shown in ("1 of 1", "small", "large", "LWS"):
+        assert shown in out
     # What only reports may change.
-    code, out, err = potluck_says(
-        *RUN, "--resume", *sets([*ONE_ROUND, "objective.alignment_every=5"])
-    )
+    again = [*RUN, "--resume", *sets([*ONE_ROUND, "objective.alignment_every=5"])]
+    code, out, err = potluck_says(*again)
     assert (code, err) == (0, "")
 
 

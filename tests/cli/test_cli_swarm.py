@@ -27,7 +27,6 @@ from potluck.launch.local_swarm import LocalSwarmResult
 from potluck.launch.rounds import RunResult
 from potluck.reports.events import Fanout, Notice, decode_event
 from potluck.show.terminal import DISPLAYS
-from potluck.types import NonFiniteError, PotluckError
 
 
 @pytest.fixture(autouse=True)
@@ -369,15 +368,6 @@ def test_rounds_that_were_skipped_are_counted_at_the_end(
     assert (code, err) == (130 if interrupted else 0, "")
     notice = {"event": "message", "text": f"large: {SKIPPED}"}
     assert [json.loads(line) for line in out.splitlines()] == [notice] * lines
-
-
-@pytest.mark.parametrize(
-    "error, code",
-    [(NonFiniteError("nan"), 1), (PotluckError("wrong"), 2), (OSError(28, "full"), 2)],
-)
-def test_a_join_that_fails_has_the_code_that_a_run_has(potluck_says, joins, error, code):
-    joins(error)
-    assert potluck_says(*JOIN, "--display", "lines") == (code, "", f"potluck: {error}\n")
 
 
 # Keys.

@@ -287,14 +287,3 @@ def test_an_error_that_is_none_of_a_disk_stays_what_it_is(tmp_path, error):
     with pytest.raises(type(error)) as same, disk_errors_explained(tmp_path):
         raise error
     assert same.value is error
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written_is_named_with_the_way_out(recipe, tmp_path):
-    run(recipe(), tmp_path / "run")
-    (tmp_path / "run").chmod(0o500)
-    try:
-        with pytest.raises(RunFolderError, match=r"^/.*run.*: Permission denied; give"):
-            run(recipe("rounds=3"), tmp_path / "run", resume=True)
-    finally:
-        (tmp_path / "run").chmod(0o700)
