@@ -12,6 +12,7 @@ import torch
 from safetensors import safe_open
 
 import potluck
+from launch.runs import everything_in, sets
 from potluck import STARTING_RECIPE
 
 SMALL = Path(potluck.__file__).parent / "models" / "digits-small"
@@ -36,14 +37,6 @@ def recipe(desk):
     return path
 
 
-def sets(overrides):
-    return [word for override in overrides for word in ("--set", override)]
-
-
-def everything_in(folder):
-    return {p: p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
-
-
 def parameters_of(model):
     with safe_open(model / "model.safetensors", "numpy") as tensors:
         names = list(tensors.keys())
@@ -66,22 +59,22 @@ def with_another_tokenizer(folder):
 RUN = ["run", "first.toml", "--one-process"]
 EVALUATE = ["evaluate", "builtin:digits-small", "--task"]
 MISTAKES = [  # words, way out
-    ([*RUN, *sets(["objective.weigth_cap=1"])],
+    ([*RUN, *sets("objective.weigth_cap=1")],
      "[objective] has no key 'weigth_cap'; did you mean 'weight_cap'?"),
     (["run", "frist.toml", "--one-process"],
      "there is no recipe frist.toml; `potluck new frist.toml` writes one"),
-    ([*RUN, *sets(["node.large.model=models/none-here"])], "'models/none-here'"),
-    ([*RUN, *sets(["node.large.model=builtin:digits-smal"])],
+    ([*RUN, *sets("node.large.model=models/none-here")], "'models/none-here'"),
+    ([*RUN, *sets("node.large.model=builtin:digits-smal")],
      "no built-in model is named 'digits-smal'; there is calculator-large, calculator-small, "),
-    ([*RUN, *sets(["node.large.model=other-tokenizer", "objective={method='tis'}"])],
+    ([*RUN, *sets("node.large.model=other-tokenizer", "objective={method='tis'}")],
      "differ, so the log-probabilities that one tells of its tokens say nothing of the"),
-    ([*RUN, *sets(["problems_per_round=20001", "group_size=2"])],
+    ([*RUN, *sets("problems_per_round=20001", "group_size=2")],
      "problems_per_round is 20001, but the task has 20000 problems to train on; lower it"),
-    ([*RUN, *sets(["problems_per_round=20000"])],
+    ([*RUN, *sets("problems_per_round=20000")],
      "problems_per_round x group_size is 240000; a round has at most 65536 completions"),
-    ([*RUN, *sets(["sampling.max_total_tokens=9"])],
+    ([*RUN, *sets("sampling.max_total_tokens=9")],
      "has 9 tokens, which leaves no room below max_total_tokens = 9"),
-    ([*RUN, *sets(["task={name='gsm8k',path='nowhere'}"])],
+    ([*RUN, *sets("task={name='gsm8k',path='nowhere'}")],
      "task.path is 'nowhere', but there is no folder"),
     ([*RUN, "--out", "runs/old"],
      "runs/old exists; --resume goes on with that run, --out names another folder"),
@@ -99,16 +92,16 @@ MISTAKES = [  # words, way out
     (["export", "builtin:digits-small", "model", "--dtype", "int8"],
      "choose one of float32, bfloat16"),
     # Terminal escapes: for a node, a model, a path.
-    ([*RUN, *sets([f"node.{ESCAPE}.model=x"])],
+    ([*RUN, *sets(f"node.{ESCAPE}.model=x")],
      r"no node is named '\x1b[31mred\x1b]0;title\x07'"),
-    ([*RUN, *sets([f"node.large.model={ESCAPE_IN_TOML}"])], r"\x1b[31mred\x1b]0;title\x07"),
+    ([*RUN, *sets(f"node.large.model={ESCAPE_IN_TOML}")], r"\x1b[31mred\x1b]0;title\x07"),
     (["show", ESCAPE], "there is no run folder [31mred]0;title"),
     # Rare ones: any line will do.
-    *(([*RUN, *sets([change]), "--check"], "") for change in (
+    *(([*RUN, *sets(change), "--check"], "") for change in (
         "name=../../elsewhere", "name=''", r'name="a\u0000b"', f"name={'x' * 257}", "seed=-1",
         f"seed={'1' * 5000}", f"seed={'[' * 5000}")),
-    ([*RUN, *sets(["sampling.stop=['<none>']"])], ""),
-    ([*RUN, *sets(["node.large.device=abacus"])], ""),
+    ([*RUN, *sets("sampling.stop=['<none>']")], ""),
+    ([*RUN, *sets("node.large.device=abacus")], ""),
 ]  # fmt: skip
 
 
@@ -224,7 +217,7 @@ def test_a_check_counts_what_the_controls_cost_and_the_memory_of_nodes_that_take
 
 
 def test_a_run_a_look_at_it_and_a_resume_of_it(desk, recipe, potluck_says):
-    code, out, err = potluck_says(*RUN, *sets(ONE_ROUND))
+    code, out, err = potluck_says(*RUN, *sets(*ONE_ROUND))
     assert (code, err) == (0, "")
     assert out.splitlines()[-2:] == [
         "potluck show runs/digits",
@@ -241,7 +234,7 @@ def test_a_run_a_look_at_it_and_a_resume_of_it(desk, recipe, potluck_says):
     for shown in ("1 of 1", "small", "large", "LWS"):
         assert shown in out
     # What only reports may change.
-    again = [*RUN, "--resume", *sets([*ONE_ROUND, "objective.alignment_every=5"])]
+    again = [*RUN, "--resume", *sets(*ONE_ROUND, "objective.alignment_every=5")]
     code, out, err = potluck_says(*again)
     assert (code, err) == (0, "")
 
@@ -251,13 +244,13 @@ def test_a_run_a_look_at_it_and_a_resume_of_it(desk, recipe, potluck_says):
     [
         (["--check"], "name", "{}"),
         (["--check"], "sampling.stop", "[{}]"),
-        (["--one-process", *sets(ONE_ROUND)], "name", "{}"),
+        (["--one-process", *sets(*ONE_ROUND)], "name", "{}"),
     ],
 )
 def test_neither_a_check_nor_a_run_prints_a_terminal_escape(
     recipe, potluck_says, words, key, value
 ):
-    words = [*words, *sets([f"{key}={value.format(ESCAPE_IN_TOML)}"])]
+    words = [*words, *sets(f"{key}={value.format(ESCAPE_IN_TOML)}")]
     _, out, err = potluck_says("run", recipe, *words)
     assert "red" in out + err
     assert not {"\x1b", "\x07"} & set(out + err)

@@ -217,13 +217,6 @@ def soon(monkeypatch):
     monkeypatch.setattr(rounds, "ALONE_ROUNDS", 2)
 
 
-def test_a_node_that_is_alone_for_long_says_so_once(soon, tmp_path, tiny_models):
-    shown = Hears()
-    config = tiny.recipe(tiny_models, "rounds=4", "problems_per_round=2", *SWARM)
-    join(config, "small", tmp_path / "run", display=shown)
-    assert shown.said.count(ALONE) == 1
-
-
 @pytest.mark.parametrize("names", [["small"], ["large", "small"]])
 def test_nodes_of_one_process_and_a_node_by_itself_are_never_alone(
     soon, tmp_path, tiny_models, names

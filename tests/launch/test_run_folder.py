@@ -14,7 +14,7 @@ import pytest
 
 import tiny
 from displays import Listener
-from potluck.files import append, remedy, write_atomically
+from potluck.files import remedy
 from potluck.launch import nodes as launch_nodes
 from potluck.launch import rounds as launch_rounds
 from potluck.launch.in_process import join, run
@@ -230,13 +230,6 @@ def test_a_line_that_does_not_fit_leaves_the_file_as_it_was(tmp_path):
     assert error.value.filename == str(path)
     record.add("metrics", [{"round": 1}])
     assert path.read_bytes() == before + b'{"round": 1}\n'
-
-
-@pytest.mark.parametrize("write", [write_atomically, append])
-def test_a_write_that_fails_names_its_file(tmp_path, write):
-    with files_of_at_most(10), pytest.raises(OSError) as error:
-        write(tmp_path / "rounds", bytes(100))
-    assert error.value.filename == str(tmp_path / "rounds")
 
 
 @pytest.mark.parametrize("file", ["recipe.json", "completions.jsonl"])
