@@ -76,7 +76,7 @@ def run_command(
     recipe: options.Recipe,
     set: options.Sets = None,
     folder: options.Out = None,
-    check: options.Check = False,
+    check: options.Plans = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="With --check: print only the recipe, with every default")
     ] = False,
