@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
+import potluck
 from potluck import STARTING_RECIPE
 from potluck.config import (
     ConfigError,
@@ -29,8 +30,9 @@ from potluck.config import (
 from potluck.config.reading import KEYS, place_hint
 from potluck.config.run import AnyEngine
 from potluck.fields import Amount
+from potluck.model.loading import locate
 from potluck.objective.methods import METHODS, ObjectiveConfig, method_of
-from potluck.rollout.options import HFOptions, VllmOptions
+from potluck.rollout.options import EngineOptions, HFOptions, TextOptions, VllmOptions
 from potluck.tasks.arithmetic import ChainOptions, DigitsOptions
 from potluck.tasks.benchmarks import Gsm8kOptions, Math500Options
 from potluck.tasks.environments.task import GameOptions
@@ -487,3 +489,54 @@ def test_reading_a_run_leaves_the_method_in_the_tree_it_was_read_from():
     tree = {"name": "x", "objective": {"method": "vis"}, "node": {"a": {"model": "x"}}}
     assert from_tree(tree).objective.importance == "vanilla"
     assert tree["objective"] == {"method": "vis"}
+
+
+# What a recipe chooses by name promises the same; every recipe that ships is read.
+
+
+ENGINES = {str(options.__struct_config__.tag): options for options in get_args(AnyEngine)}
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
+VLLM = VllmOptions(url="http://x", model="x", tolerance=0.5)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_every_engine_does_what_an_engine_must(name):
+    verbs = ["build", "log_probability_tolerance"]
+    base = EngineOptions
+    if not ENGINES[name].has_weights:
+        verbs, base = ["open"], TextOptions
+    if ENGINES[name].trains:
+        verbs = ["reads", "uses"]
+    for verb in verbs:
+        assert getattr(ENGINES[name], verb) is not getattr(base, verb)
+
+
+def test_engines_tell_whether_they_have_weights_their_memory_and_tolerance():
+    assert {name for name in ENGINES if not ENGINES[name].has_weights} == {"openai", "file"}
+    for elsewhere in (VLLM, ENGINES["file"](path="x")):
+        assert elsewhere.bytes_needed(None) == 0
+    assert (HFOptions().note, VLLM.note) == ("", "writes through http://x: not asked yet")
+    assert VLLM.log_probability_tolerance("float32") == 0.5
+    tolerance = HFOptions().log_probability_tolerance
+    assert tolerance("float32") < tolerance("bfloat16")
+
+
+def test_the_hub_is_named_by_a_task_that_reads_it():
+    options = {
+        "gsm8k": {"path": "here"},
+        "math500": {"path": "here"},
+        "hub": {"dataset": "a/b"},
+        "reasoning-gym": {"dataset": "gcd"},
+    }
+    with_path = {name: TASKS[name](**options.get(name, {})).hub_name for name in TASKS}
+    assert {name for name, hub in with_path.items() if hub} == {"hub"}
+    assert TASKS["gsm8k"]().hub_name == "openai/gsm8k"
+    assert TASKS["math500"]().hub_name == "HuggingFaceH4/MATH-500"
+
+
+@pytest.mark.parametrize("path", [*RECIPES, potluck.STARTING_RECIPE], ids=lambda path: path.name)
+def test_a_recipe_that_ships_is_read_and_its_built_in_models_are_there(path):
+    config = potluck.load(path)
+    for node in config.node.values():
+        if node.model.startswith("builtin:"):
+            assert (Path(locate(node.model)) / "model.safetensors").exists()

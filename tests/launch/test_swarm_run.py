@@ -10,7 +10,6 @@ import tiny
 from faults.swarm import Swarm
 from forked import FORKING, Forked
 from launch.runs import Hears, left_by
-from potluck import STARTING_RECIPE
 from potluck.exchange import batches_of
 from potluck.launch import children
 from potluck.launch.in_process import run
@@ -70,20 +69,6 @@ def test_a_process_for_each_node_gives_the_numbers_of_one_for_all_ctrl_c_or_not(
         assert {"write", "learn"} <= {p for n, p, *_ in first.phases if n == name}
         assert "evaluate" in {p for n, p, *_ in hears.phases if n == name}
     assert sorted(node for node, _ in hears.evaluations) == sorted(names)
-
-
-def test_a_real_mistake_in_both_processes_is_one_line_and_leaves_no_folder(
-    desk, potluck_says, monkeypatch
-):
-    monkeypatch.setattr(children, "subprocess", FORKING)
-    mistake = ("--set", "node.large.model=none-here")
-    code, out, err = potluck_says("run", str(STARTING_RECIPE), *mistake)
-    assert code == 2
-    assert err.count("\n") == 1
-    assert err.startswith("potluck: ")
-    assert "'none-here'" in err
-    assert out == ""
-    assert not (desk / "runs/digits").exists()
 
 
 SLOW = """
