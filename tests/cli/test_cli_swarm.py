@@ -403,10 +403,6 @@ def free_port():
 
 
 def test_a_relay_says_where_it_is_and_ends_when_asked_to():
-    import zenoh
-
-    from potluck.exchange.zenoh.session import Endpoints, open_session
-
     place = f"tcp/127.0.0.1:{free_port()}"
     relay = subprocess.Popen(
         [sys.executable, "-m", "potluck", "relay", "--listen", place],
@@ -420,8 +416,6 @@ def test_a_relay_says_where_it_is_and_ends_when_asked_to():
     timer.start()
     try:
         assert relay.stdout.readline().startswith(f"relay at {place}; Ctrl-C ends it.")
-        with open_session(Endpoints(connect=(place,)), run="r") as session:
-            assert isinstance(session, zenoh.Session)
         relay.send_signal(signal.SIGINT)
         out, err = relay.communicate()
     finally:

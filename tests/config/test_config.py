@@ -173,15 +173,6 @@ def test_horizontal_takes_as_many_nodes_as_a_group_has_completions(toml):
         load(toml(fifth), ["plan=vertical", "problems_per_round=2", "pace=free"])
 
 
-def test_the_starting_recipe_is_lws_on_two_nodes_and_says_it_by_method():
-    assert 'method = "lws"' in STARTING_RECIPE.read_text()
-    run = load(STARTING_RECIPE)
-    assert (run.objective.others, run.plan) == ("likely-successes", "horizontal")
-    assert len(run.node) == 2
-    assert isinstance(run.task, DigitsOptions)
-    assert all(node.model.startswith("builtin:") for node in run.node.values())
-
-
 # What --set can reach.
 
 
@@ -476,13 +467,6 @@ def test_a_server_of_an_older_recipe_json_is_the_engine_of_today(toml, tmp_path)
     assert found["small"].engine == VllmOptions(**SERVER)
     assert found["large"] == run.node["large"]
     assert isinstance(found["large"].engine, HFOptions)
-
-
-@pytest.mark.parametrize("name", ["small", "large"])
-def test_a_mistake_is_found_in_the_node_that_has_it_whatever_its_name(name):
-    odd = {"a-b.c": {"model": "x"}, "0": {"model": "x"}, name: {"model": "x", "weight": 0}}
-    with pytest.raises(ConfigError, match=f"^node.{name}.weight is 0: Expected `float` > 0.0$"):
-        from_tree({"name": "x", "node": odd})
 
 
 def test_reading_a_run_leaves_the_method_in_the_tree_it_was_read_from():

@@ -97,14 +97,6 @@ def test_show_says_it_once_with_its_first_round(tmp_path):
     assert "round 2: large: 20.0 nats a token likelier to small than it claims" in text
 
 
-def test_show_says_nothing_where_no_claim_is_read(tmp_path):
-    forged = {"large": source(tokens=500, log_ratio_mean=20.0, capped_share=1.0)}
-    rounds = [metrics(0, sources=forged)]
-    reads_none = {"importance": "none", "filter": False}
-    run = make_run(tmp_path / "run", "small", rounds=rounds, objective=reads_none)
-    assert "forged" not in shown(run)
-
-
 def test_a_node_all_of_whose_completions_are_cut_off_is_told_what_to_raise():
     def said(**figures):
         return doubts(RoundReport(3, **figures), "north", reads_logp=True)

@@ -226,9 +226,6 @@ def polite(completions, **columns):
 
 def plain(completions, **columns):
     return [float(completion.endswith("18")) for completion in completions]
-
-def broken(completions, **columns):
-    return [int(completion[0]["content"]) for completion in completions]
 """
 
 
@@ -259,7 +256,6 @@ def test_a_function_gets_messages_where_the_data_holds_them_and_texts_elsewhere(
             "; with format = 'messages' in its [[reward]] it",
         ),
         ({"function": "polite", "said": "9+9?"}, "; with format = 'messages' in its [[reward]] it"),
-        ({"function": "broken"}, "it has to grade any completion"),
     ],
 )
 def test_a_function_is_tried_once_before_any_model_is_loaded(example, options, way_out):
@@ -267,7 +263,6 @@ def test_a_function_is_tried_once_before_any_model_is_loaded(example, options, w
         of_messages(example, **options)
     assert str(caught.value).startswith(f"reward 'trl.py:{options['function']}' raised ")
     assert "\n" not in str(caught.value)
-    assert ("format = " in str(caught.value)) == ("format = " in way_out)
 
 
 def test_long_prompts_are_left_out_in_a_run_and_in_its_evaluation(example, fine, potluck_says):
