@@ -8,7 +8,6 @@ import threading
 import time
 from dataclasses import astuple
 from datetime import UTC
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from potluck.doctor import checks, examine
 from potluck.doctor.checks import Finding, Target
 from potluck.exchange.keys.keys import Key, public_text, roster_text
 from potluck.exchange.protocol.signed import encode_announcement
-from potluck.exchange.zenoh.session import Endpoints, Tls, open_router, open_session, try_endpoint
+from potluck.exchange.zenoh.session import Endpoints, Tls, open_router, open_session
 from town import certify
 
 NOW = datetime.datetime.now(UTC)
@@ -93,23 +92,6 @@ def test_why_an_address_cannot_be_listened_at_or_does_not_answer_is_said():
         (OSError(101, "Network is unreachable"), "Network is unreachable"),
     ):
         assert is_(examine.reaching(at, complaint), "warn", at, words)
-
-
-listen, call = partial(try_endpoint, listen=True), partial(try_endpoint, listen=False)
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_a_port_is_tried_as_a_node_would_take_it(host):
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        address = f"tcp/{host}:{one.getsockname()[1]}"
-        one.listen()
-        assert listen(f"tcp/127.0.0.1:{one.getsockname()[1]}").errno == errno.EADDRINUSE
-        assert call(address) is None
-    assert listen(address) is None
-    assert isinstance(call(address), ConnectionRefusedError)
-    for ask in (listen, call):
-        assert isinstance(ask("tcp/no-such-host.invalid:1"), OSError)
 
 
 # Key, roster, certificates.

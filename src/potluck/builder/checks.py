@@ -65,8 +65,7 @@ def notes_on_tokenizers(config: RunConfig) -> list[str]:
 
 
 def sends_text(config: RunConfig, *, all_here: bool) -> bool:
-    """Tell whether completions go as text too. ``all_here``: the models of all nodes are on this
-    machine, so that their tokenizers can be compared."""
+    """Tell if completions go as text too. ``all_here``: all tokenizers can be compared here."""
     if config.swarm.text != "auto":
         return config.swarm.text == "always"
     if all_here:
@@ -75,8 +74,7 @@ def sends_text(config: RunConfig, *, all_here: bool) -> bool:
 
 
 def require_one_prompt(config: RunConfig, task: Task) -> None:
-    """Raise ModelError unless all nodes ask a problem with the same ids, or send texts too: nodes
-    take no completion that was written to another prompt."""
+    """Raise ModelError where nodes would take nothing from each other, by unlike prompts."""
     if sends_text(config, all_here=True):
         return
     problem = task.problem(task.ids("train")[0])
@@ -130,8 +128,7 @@ def require_completion_budget(config: RunConfig, task: Task) -> list[int]:
 
 
 def require_servers(config: RunConfig, *, longest_prompt: int) -> None:
-    """Raise RolloutError unless every engine outside this process is there and can write, to
-    prompts of ``longest_prompt`` tokens at most."""
+    """Raise RolloutError unless every engine outside this process is there and can write."""
     # An evaluation may have a limit of its own.
     asked = config.evaluation.max_new_tokens
     longest = max(config.sampling.max_total_tokens, asked and longest_prompt + asked)
@@ -141,7 +138,6 @@ def require_servers(config: RunConfig, *, longest_prompt: int) -> None:
 
 
 def _positions(model: str, wanted: int) -> int:
-    """Limit ``wanted`` tokens to those that the model has positions for."""
     shape = loading.load_config(model).get_text_config()
     return min(wanted, getattr(shape, "max_position_embeddings", None) or wanted)
 

@@ -112,8 +112,7 @@ def _limits(config: RunConfig, policy: Reader | None) -> Limits:
 
 
 def _by_problem(task: Task, made: Callable[[Problem], bytes]) -> Digest:
-    """Make a function from a problem's id to a digest of what is ``made`` of the problem (of
-    nothing, nothing); None: no such problem."""
+    """Digest what is ``made`` of a problem; b"": of nothing, None: there is no such problem."""
     ids, lock = frozenset(task.ids("train")), threading.Lock()
 
     @cache
@@ -199,8 +198,7 @@ def open_exchange(
 
 
 def rule_of(config: RunConfig, taken: Mapping[str, int]) -> MailboxRule:
-    """Make the rule by which a node receives batches; ``taken``: the newest round that it received
-    of each author before, at its own pace."""
+    """Make a mailbox's rule; ``taken``: the newest round of each author that came before."""
     swarm = config.swarm
     if config.pace == "together":
         return InStep(swarm.max_staleness, swarm.kept_rounds)
@@ -237,8 +235,7 @@ def swarm_roster(config: RunConfig, folder: Path) -> dict[str, bytes]:
 def trusts_of(
     config: RunConfig, folder: Path, name: str, here: Collection[str]
 ) -> Callable[[str], bool]:
-    """Make the function that tells if node ``name`` trusts an author; one person started the nodes
-    ``here``, which are those of this process."""
+    """Make the function that tells if ``name`` trusts an author; one person started ``here``."""
     match config.objective.trust:
         case "everybody":
             return lambda author: True

@@ -152,7 +152,6 @@ def _headline(config: RunConfig) -> str:
 
 
 def _data(config: RunConfig, plan: CostPlan) -> Iterator[str]:
-    """Yield the sizes of the splits, what is to be known of them, and each number beyond them."""
     wanted, most = config.evaluation, config.sampling.max_new_tokens
     if task := plan.inspection.task:
         there = {split: len(task.ids(split)) for split in SPLITS}
@@ -211,7 +210,6 @@ def _token_table(plan: CostPlan) -> Table:
 
 
 def _money_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
-    """Yield what each server that trains a node may cost, by the recipe's prices."""
     for name, each in plan.tokens.items():
         if isinstance(engine := config.node[name].engine, TinkerOptions):
             prompts = round(each.completions * plan.inspection.prompts.mean)

@@ -110,8 +110,7 @@ def notes_on_authors(config: RunConfig, task: Task) -> list[str]:
 
 
 def notes_on(config: RunConfig, task: Task) -> list[str]:
-    """Write what to know of a task's splits before trusting a number; raise TaskError if a problem
-    is in two of them."""
+    """Write what to know of the splits; raise TaskError if a problem is in two of them."""
     return [*task.notes, *overlaps(task), *config.task.notes, *config.objective.notes]
 
 

@@ -22,6 +22,10 @@ Displays = Annotated[
     typer.Option("--display", help="Show progress: live, lines (of JSON) or none; may be repeated"),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint")]
+Plans = Annotated[bool, typer.Option("--check", help="Print the plan and its cost; start nothing")]
+Listen = Annotated[
+    list[str] | None, typer.Option("--listen", help="Address that others reach: tcp/0.0.0.0:7447")
+]
 Controls = Annotated[
     list[str] | None,
     typer.Option(

@@ -23,17 +23,13 @@ from potluck.types import NODE_NAME
 
 COLOURS = {"ok": "green", "warn": "yellow", "FAIL": "red"}
 
-Listen = Annotated[
-    list[str] | None, typer.Option("--listen", help="Address that others reach: tcp/0.0.0.0:7447")
-]
-
 
 @app.command("join")
 def join_command(
     recipe: options.Recipe,
     name: Annotated[str, typer.Option("--as", help="Name of this node in the recipe")],
     connect: options.Connect = None,
-    listen: Listen = None,
+    listen: options.Listen = None,
     model: Annotated[
         str, typer.Option("--model", help="Model of a node that is not in the recipe (a stranger)")
     ] = "",
@@ -138,12 +134,8 @@ def keys_command(
 
 @app.command("relay")
 def relay_command(
-    listen: Annotated[
-        list[str] | None, typer.Option("--listen", help="Address that nodes reach; may be repeated")
-    ] = None,
-    connect: Annotated[
-        list[str] | None, typer.Option("--connect", help="Another relay: tcp/HOST:PORT")
-    ] = None,
+    listen: options.Listen = None,
+    connect: options.Connect = None,
     tls: Annotated[
         Path | None,
         typer.Option("--tls", help="Folder of its certificate (deploy/certificates.sh)"),
@@ -178,7 +170,7 @@ def doctor_command(
     recipe: Annotated[Path | None, typer.Argument(help="Recipe that is to be run")] = None,
     name: Annotated[str, typer.Option("--as", help="Node that is to join from here")] = "",
     connect: options.Connect = None,
-    listen: Listen = None,
+    listen: options.Listen = None,
     model: Annotated[str, typer.Option("--model", help="As for join")] = "",
     set: options.Sets = None,
     folder: options.Out = None,

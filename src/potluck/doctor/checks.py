@@ -68,10 +68,6 @@ class Target:
         return tuple(self.config.members) if self.config else ()
 
     @property
-    def nodes(self) -> int:
-        return len(self.config.node) if self.config else 1
-
-    @property
     def tls(self) -> Tls | None:
         tls = self.swarm.tls
         return Tls(Path(tls.folder), self.name, self.members) if tls and self.name else None

@@ -45,8 +45,7 @@ class LocalSwarmResult:
 def run_local_swarm(
     config: RunConfig, folder: Path, *, resume: bool, display: Display, trust_code: bool = False
 ) -> LocalSwarmResult:
-    """Train every node of ``config`` in a process of its own, until all have ended. Raise
-    RunFolderError if ``folder`` is in the way."""
+    """Train each node in a process of its own; RunFolderError if ``folder`` is in the way."""
 
     def say(text: str) -> None:
         display.show(Notice(text))
@@ -121,7 +120,6 @@ def _watch(
 
 
 def _tell_end(child: Child, display: Display, folder: Path) -> None:
-    """Tell how a child ended that the others lack, and the way back."""
     name, code, where = child.name, child.code or 0, shlex.quote(str(folder))
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     said = f": {child.said[-1]}" if child.said and code > 0 else ""

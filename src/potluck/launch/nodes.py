@@ -107,7 +107,6 @@ def run_nodes(local: LocalNodes, display: Display) -> RunResult:
 
 
 def _run_worker(processes: ProcessGroup, local: LocalNodes) -> RunResult:
-    """Take part in what the first process of a node does, and end as it does."""
     make = partial(make_learners, processes=processes, trust_code=local.trust_code)
     with interrupts() as interrupted:
         outcome = run_worker(processes, partial(make, local.mine, local.folder), interrupted)
