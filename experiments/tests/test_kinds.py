@@ -2,8 +2,6 @@
 
 What is whole is recomputed from the committed cells by test_numbers.py."""
 
-import re
-
 import msgspec
 import pytest
 from matplotlib import pyplot
@@ -16,6 +14,7 @@ from potluck_experiments import plots_kinds, render
 from potluck_experiments.kinds import BEFORE, DEFAULT, OLDER, newest, older
 from potluck_experiments.notations import habit_of, over_pairs, writers
 from potluck_experiments.results import NotationCurve
+from test_numbers import numbers, rows
 
 pytestmark = pytest.mark.page
 
@@ -33,42 +32,42 @@ def as_json(results):
     return [msgspec.json.decode(msgspec.json.encode(cell)) for cell in results.cells.values()]
 
 
-def pairs_of(family, numbers=NUMBERS):
-    return [[f"{role}-{number}" for role in ROLES[family]] for number in numbers]
+def pairs_of(family):
+    return [[f"{role}-{number}" for role in ROLES[family]] for number in NUMBERS]
+
+
+def minus(of, family, setting, than, **what):
+    """One setting less another in plain loops, for each pair."""
+    return oracle.differences(as_json(of), family, pairs_of(family), setting, than, **what)
 
 
 def test_a_pair_that_lacks_the_default_or_a_half_is_left_out_and_one_control_costs_itself_alone():
     missing = [("near", 200, DEFAULT), ("near", 201, "half-smaller"), ("size", 202, "alone")]
-    kinds = {kind.name: kind for kind in newest(drawn_up(NUMBERS, without=missing))}
+    some = drawn_up(NUMBERS, without=missing)
+    kinds = {kind.name: kind for kind in newest(some)}
     assert kinds["near"].pairs == ("near.202",)
     assert kinds["size"].pairs == ("size.200", "size.201", "size.202")
     assert (len(kinds["size"].minus("alone")), len(kinds["size"].minus("f-tis"))) == (2, 3)
-    text = page(drawn_up(NUMBERS, without=missing))
-    (row,) = [row for row in rows(text) if row[0] == "two sizes" and len(row) == 6]
+    (row,) = [row for row in rows(page(some)) if row[0] == "two sizes" and len(row) == 6]
     assert [cell.endswith("(2)") for cell in row[1:]] == [False, False, True, False, False]
 
 
-def test_a_pair_counts_from_its_first_seed_on_and_seeds_are_paired():
+def test_a_pair_counts_from_its_first_seed_on_and_seeds_are_paired(there):
     some = drawn_up(NUMBERS, once=[("size", 200, DEFAULT), ("size", 201, "half-smaller")])
     (size, *_) = newest(some)
     assert (size.pairs, size.count) == (("size.200", "size.201", "size.202"), "3 (5 runs)")
-    expected = oracle.differences(as_json(some), "size", pairs_of("size"), DEFAULT, "half-smaller")
-    whole = oracle.differences(
-        as_json(drawn_up(NUMBERS)), "size", pairs_of("size"), DEFAULT, "half-smaller"
-    )
+    expected, whole = (minus(of, "size", DEFAULT, "half-smaller") for of in (some, there))
     assert size.minus("half-smaller") == pytest.approx(expected)
     assert [a == b for a, b in zip(expected, whole, strict=True)] == [False, False, True]
     assert ["two sizes", "3 (5 runs)"] in [row[:2] for row in rows(page(some))]
 
 
 def test_pairs_of_the_default_before_stand_by_themselves(there):
-    assert older(there) == []
     was = drawn_up(NUMBERS, settings=(OLDER, "half", "own-part"))
-    assert newest(was) == []
+    assert (older(there), newest(was)) == ([], [])
     assert {kind.name: kind.halves for kind in older(was)} == {"size": ("half",), "near": ("half",)}
-    expected = oracle.differences(as_json(was), "near", pairs_of("near"), OLDER, "half")
     (near,) = [kind for kind in older(was) if kind.name == "near"]
-    assert near.minus("half") == pytest.approx(expected)
+    assert near.minus("half") == pytest.approx(minus(was, "near", OLDER, "half"))
 
 
 # Notations
@@ -113,28 +112,17 @@ def page(results):
     return next(iter(render.pages(results.suite, [results]).values()))
 
 
-def rows(text):
-    return [[c.strip() for c in line.strip("|").split("|")] for line in text.splitlines()
-            if line.startswith("|")]  # fmt: skip
-
-
 def test_the_page_says_first_where_the_default_harms(there):
     said = "**Where the default harms**: it earns less than the better half, shown at 95 %: "
     assert f"{said}none; in the mean, but not shown: none." in page(there)
-    text = page(drawn_up(NUMBERS, gain=GAIN | {DEFAULT: -0.2, "quarter": 0.15}))
-    shown = text.split(said)[1].split("; in the mean")[0].split("; ")
+    harmed = drawn_up(NUMBERS, gain=GAIN | {DEFAULT: -0.2, "quarter": 0.15})
+    shown = page(harmed).split(said)[1].split("; in the mean")[0].split("; ")
     assert [each.split(" -")[0] for each in shown] == [
         "two sizes", "near notations", "four nodes", "four nodes, small", "four nodes, large",
         "four nodes, columns", "four nodes, terse",
     ]  # fmt: skip
-    cells = as_json(drawn_up(NUMBERS, gain=GAIN | {DEFAULT: -0.2, "quarter": 0.15}))
-    its = oracle.differences(cells, "four", pairs_of("four"), DEFAULT, "quarter",
-                             role="terse")  # fmt: skip
+    its = minus(harmed, "four", DEFAULT, "quarter", role="terse")
     assert numbers(shown[-1]) == pytest.approx(oracle.interval(its), abs=0.001)
-
-
-def numbers(text):
-    return [float(number) for number in re.findall(r"[+-]?\d*\.\d{3}", text)]
 
 
 def test_pictures_show_every_kind_node_and_notation(there):
@@ -148,20 +136,14 @@ def test_pictures_show_every_kind_node_and_notation(there):
     labels = [text.get_text() for text in panels[0].get_yticklabels()]
     assert labels == ["two sizes (3)", "near notations (3)", "four nodes (3)",
                       "· small", "· large", "· columns", "· terse"]  # fmt: skip
-    bars = [line for line in panels[0].lines if len(line.get_xdata()) == 2 and line.get_lw() == 2]
-    cells = as_json(there)
-    its = oracle.differences(cells, "size", pairs_of("size"), DEFAULT, "half-smaller")
-    assert list(bars[0].get_xdata()) == pytest.approx(oracle.interval(its)[1:], abs=1e-4)
+    interval = oracle.interval(minus(there, "size", DEFAULT, "half-smaller"))[1:]
     gains = drawn["gains-drawn.png"]
-    bars = [line for line in gains.axes[0].lines if line.get_lw() == 3.5]
-    assert [list(bar.get_xdata()) for bar in bars[:1]] == [
-        pytest.approx(oracle.interval(its)[1:], abs=1e-4)
-    ]
-    more = sum(bar.get_xdata()[0] > 0 for bar in bars)
+    for axes, width in ((panels[0], 2), (gains.axes[0], 3.5)):
+        bars = [line.get_xdata() for line in axes.lines if line.get_lw() == width]
+        first = next(bar for bar in bars if len(bar) == 2)
+        assert list(first) == pytest.approx(interval, abs=1e-4)
+    more = sum(bar[0] > 0 for bar in bars)
     assert f"earns more in {more} of 3 kinds of pair, less in none" in gains.texts[0].get_text()
-    assert [text.get_text() for text in gains.axes[0].get_yticklabels()] == [
-        "two sizes", "near notations", "four nodes"
-    ]  # fmt: skip
     courses = drawn["notations-drawn.png"].axes
     assert len(courses) == 3 * 3
     assert [len(axes.lines) for axes in courses] == [4] * 9

@@ -1,4 +1,4 @@
-"""The numbers of README.md, of pages and of notes, from the committed cells and runs."""
+"""The numbers of README.md, partners.md and the notes on trust, from committed cells and runs."""
 
 import json
 import re
@@ -9,35 +9,11 @@ import pytest
 
 import oracle
 from potluck_experiments.statistics import interval_of, t_quantile
-from test_numbers import DEFAULT, FILES, Kind, numbers, over_units, pairs_of
+from test_numbers import DEFAULT, FILES, Kind
 
 pytestmark = pytest.mark.page
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = {
-    "LWS": "lws",
-    "F-TIS": "f-tis",
-    "alone with *half* the generation (what each writes with LWS)": "half",
-    "alone with *all* of it": "alone",
-    "alone with all of it": "alone",
-    "alone with all of it and its own right answers counted twice": "alone-emphasised",
-    "half": "half",
-    "half, its own right answers counted twice": "half-emphasised",
-    "own part only": "own-part",
-    "without P": "successes",
-    "claims": "claims",
-    "c = 2": "lws-steep",
-    "c = 8": "lws-8",
-    "a quarter": "quarter",
-}
-
-
-def interval(family, setting, than, measure):
-    """Mean over base pairs of the mean over their models and seeds, and its 95 % interval."""
-    what = ("sampled", "late") if measure == "late" else ("greedy", "end")
-    return over_units("drawn", pairs_of(family), setting, than, *what)
-
-
 FAMILIES = {
     "two sizes": "size",
     "one skill each": "complementary",
@@ -53,27 +29,6 @@ FAMILIES = {
 def family_of(cell):
     found = [its for words, its in FAMILIES.items() if cell.strip("*").startswith(words)]
     return found[0] if found else ""
-
-
-def rows_of(page):
-    """Rows "this - that" of the tables, each with the family that the head of its table names."""
-    family, inside = "", False
-    for line in (ROOT / page).read_text().splitlines():
-        row = [cell.strip() for cell in line.strip("|").split("|")]
-        if line[:1] == "|" and not inside:
-            family = family_of(row[0])
-        inside = line[:1] == "|"
-        if family and re.match(r"\|[^|]+ - [^|]+\| [+-]?\.\d{3} \[", line):
-            yield family, *row
-
-
-NOTES = ("ours6_sharing", "ours7_near", "ours8_far", "ours9_four")
-ROWS = [row for name in NOTES for row in rows_of(f"experiments/{name}/notes.md")]
-
-
-def test_there_are_numbers_to_look_at():
-    counts = {family: sum(row[0] == family for row in ROWS) for family in FAMILIES.values()}
-    assert counts == {"size": 10, "complementary": 10, "lora": 4, "far": 3, "four": 4, "near": 6}
 
 
 MAZES = ("maze", "maze-skill")
@@ -96,21 +51,13 @@ def test_the_gains_of_partners_are_those_of_the_cells():
         assert gain == "none" or float(gain) == pytest.approx(middle, abs=0.00051)
 
 
-@pytest.mark.parametrize("family, what, late, greedy", ROWS, ids=lambda text: text[:40])
-def test_a_difference_is_that_of_the_cells(family, what, late, greedy):
-    setting, than = (SETTINGS[name] for name in what.split(" - "))
-    for text, measure in ((late, "late"), (greedy, "greedy")):
-        expected = interval(family, setting, than, measure)
-        assert numbers(text) == pytest.approx(expected, abs=0.00051)
-
-
 def test_the_core_time_of_a_pair_is_that_of_the_cells():
-    spent = {"lws": 0.0, "alone": 0.0, "f-tis": 0.0}
+    spent = {"lws": 0.0, "alone": 0.0}
     for cell in FILES.values():
-        # Those that read pairs of characters ran alone, and in no pair of this setting.
-        drawn = (cell["scale"], cell["family"]) == ("drawn", "size")
-        drawn = drawn and int(cell["models"][0].rpartition("-")[2]) < 200  # those with lws
-        if drawn and cell["setting"] in spent and "-bpe-" not in cell["models"][0]:
+        # Those that read pairs of characters, or have no lws, ran alone in another comparison.
+        name, _, number = cell["models"][0].rpartition("-")
+        is_of_size = (cell["scale"], cell["family"]) == ("drawn", "size")
+        if is_of_size and int(number) < 200 and "-bpe" not in name and cell["setting"] in spent:
             spent[cell["setting"]] += cell["cpu_s"]
     text = (ROOT / "docs" / "partners.md").read_text()
     (told,) = re.findall(r"the pair took\s+(\.\d\d) of the core time", text)
