@@ -18,8 +18,6 @@ State = Literal[
 """State of a node, see ``states.py``. Recovering: behind the others; quarantined: its messages are
 not read for now; stopped: before all rounds were done, or silent for very long; awaited: nothing
 was heard of it, and no round is done."""
-Known = Literal["here", "signed"]
-"""How a node's line is known: by its folder on this machine, or by what it signed."""
 Columns = dict[str, list[float | None]]
 """Numbers over the rounds: equally long lists by name, one of them "round"."""
 Matrix = dict[str, dict[str, dict[str, float | None]]]
@@ -34,7 +32,6 @@ class NodeView(Struct, frozen=True, kw_only=True):
     model: str = ""
     parameters: int = 0
     version: str = ""
-    known: Known = "here"
     state: State = "unknown"
     why: str = ""
     """Reason for a state other than "training", in words; may be empty."""
@@ -43,8 +40,6 @@ class NodeView(Struct, frozen=True, kw_only=True):
     phase: str = ""
     done: int = 0
     total: int = 0
-    refused: dict[str, int] = {}
-    """Messages under its name that others refused, by the reason."""
     begins_s: float | None = None
     """Time at which a node that waits for the others begins without them."""
     back: str = ""
