@@ -29,16 +29,8 @@ import numpy as np
 
 from potluck.episode import transcript, turns_in
 from potluck.fields import Options
-from potluck.tasks.base import (
-    Attempts,
-    DerivedTask,
-    Graded,
-    Split,
-    Task,
-    TaskError,
-    graded,
-    number_of,
-)
+from potluck.tasks import base
+from potluck.tasks.base import Attempts, DerivedTask, Graded, Task, TaskError
 from potluck.types import OUT_OF_ROOM, Completion, Episode, Problem
 
 Format = Literal["text", "messages"]
@@ -133,7 +125,7 @@ class CustomRewards(DerivedTask):
         self._rewards = tuple(rewards)
         self._names = _short_names([reward.name for reward in rewards])
         self._columns = columns or (lambda p: {"question": p.question, "answer": p.answer})
-        first = next((id for split in get_args(Split) for id in task.ids(split)), None)
+        first = next((id for split in get_args(base.Split) for id in task.ids(split)), None)
         self._first = task.problem(first) if first else None
         if self._first:
             given = _given(Attempts([self._first], [], [], []), "text", self._columns)
@@ -172,7 +164,7 @@ class CustomRewards(DerivedTask):
         totals, parts = [0.0] * len(answers.texts), {}
         for name, reward in zip(self._names, self._rewards, strict=True):
             if reward.function is None:
-                values, _ = graded(self._task, *answers)
+                values, _ = base.graded(self._task, *answers)
             else:
                 values = _called(reward, reward.format, answers, self._columns)
             parts[name] = values
@@ -262,7 +254,7 @@ def _called(reward: Reward, format: Format, answers: Attempts, columns: ColumnsO
         )
     said = f"reward {reward.name!r} returned"
     return [
-        0.0 if value is None else number_of(value, said, f" for completion {i}")
+        0.0 if value is None else base.number_of(value, said, f" for completion {i}")
         for i, value in enumerate(values)
     ]
 
