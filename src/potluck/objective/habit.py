@@ -111,7 +111,7 @@ class Habit:
 class _RoundAnswers:
     """The answers of one round, cut into words."""
 
-    def __init__(self, answers: Sequence[GradedAnswer]) -> None:
+    def __init__(self, answers: Sequence[GradedAnswer], me: str) -> None:
         mean = math.fsum(answer.reward for answer in answers) / max(1, len(answers))
         least = mean - 1e-9 * abs(mean)  # all alike are all right, whatever the rounding
         self.rows = [
@@ -121,9 +121,13 @@ class _RoundAnswers:
         """Each answer, its words, and whether it is right."""
         self.right_words = dict[str, list[str]]()
         """Right answers of each author, cut into words."""
+        self.own = dict[str, list[tuple[str, float]]]()
+        """Answers of this node to each problem, cut into words, and their rewards."""
         for answer, words, is_right in self.rows:
             if is_right:
                 self.right_words.setdefault(answer.author, []).append(words)
+            if answer.author == me:
+                self.own.setdefault(answer.problem, []).append((words, answer.reward))
         self.common = {author: common_phrases(its) for author, its in self.right_words.items()}
         """Counts, by author, of the phrases that its right answers have in common."""
 
@@ -137,12 +141,12 @@ class HabitTest:
         keys = itemgetter(*GradedAnswer._fields)
         rounds = groupby(lines, itemgetter("round"))
         last = deque(([GradedAnswer(*keys(line)) for line in its] for _, its in rounds), WINDOW)
-        self._rounds = deque(map(_RoundAnswers, last), WINDOW)
+        self._rounds = deque((_RoundAnswers(each, me) for each in last), WINDOW)
 
     def habits(self, answers: Sequence[GradedAnswer]) -> dict[str, Habit]:
         """Add a round's answers, and find the habit of each other author that has one."""
         if answers:  # a round without any leaves no line to begin again from
-            self._rounds.append(_RoundAnswers(answers))
+            self._rounds.append(_RoundAnswers(answers, self.me))
         authors = sorted({answer.author for answer in answers} - {self.me})
         found = {author: self._habit(author) for author in authors}
         return {author: habit for author, habit in found.items() if habit}
@@ -177,28 +181,22 @@ class HabitTest:
         same round, that have each phrase."""
         sums = Counter[str]()
         for each in self._rounds:
-            solved, own = Counter[str](), dict[str, list[str]]()
-            for answer, words, is_right in each.rows:
-                if answer.author == self.me:
-                    own.setdefault(answer.problem, []).append(words)
+            solved = Counter[str]()
+            for answer, _, is_right in each.rows:
                 solved[answer.problem] += is_right and answer.author == author
             for problem, times in solved.items():
-                if times and (texts := own.get(problem)):
+                if times and (own := each.own.get(problem)):
                     for phrase in phrases:
-                        having = sum(f" {phrase} " in words for words in texts)
-                        sums[phrase] += times * having / len(texts)  # type: ignore[assignment]
+                        having = sum(f" {phrase} " in words for words, _ in own)
+                        sums[phrase] += times * having / len(own)  # type: ignore[assignment]
         return sums
 
     def _tried(self, habit: Habit) -> Habit:
         sxx = sxy = syy = 0.0
         freedom = -1
         for each in self._rounds:
-            rows: dict[str, list[tuple[float, float]]] = {}
-            for answer, words, _ in each.rows:
-                if answer.author == self.me:
-                    row = habit.share(words), answer.reward
-                    rows.setdefault(answer.problem, []).append(row)
-            for its in rows.values():
+            for own in each.own.values():
+                its = [(habit.share(words), reward) for words, reward in own]
                 mean_h, mean_r = (sum(column) / len(its) for column in zip(*its, strict=True))
                 sxx += sum((h - mean_h) * (h - mean_h) for h, _ in its)
                 sxy += sum((h - mean_h) * (r - mean_r) for h, r in its)
