@@ -492,18 +492,6 @@ def test_what_is_outstanding_can_be_broken_off(server, engine_of, begun):
     server.stalls.set()
 
 
-def test_the_key_of_the_variable_that_is_named_is_sent_and_is_in_no_message(
-    server, engine_of, monkeypatch
-):
-    server.key = "sesame-42"
-    monkeypatch.setenv("POTLUCK_TEST_KEY", " sesame-42\n")
-    write(engine_of(api_key_variable="POTLUCK_TEST_KEY"))
-    monkeypatch.setenv("POTLUCK_TEST_KEY", "sesame-43")
-    with pytest.raises(RolloutError, match="status 401 Unauthorized") as caught:
-        write(engine_of(api_key_variable="POTLUCK_TEST_KEY"))
-    assert "sesame" not in str(caught.value)
-
-
 def test_no_proxy_is_asked_and_a_path_before_v1_is_kept(server, engine_of, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
