@@ -18,7 +18,7 @@ from potluck.config import (
 )
 from potluck.launch.in_process import run
 from potluck.model.training import adapter_off
-from potluck.node.storage.card import model_card
+from potluck.node.storage.export import model_card
 from potluck.objective.methods import ObjectiveConfig
 from potluck.tasks.table import HubOptions
 

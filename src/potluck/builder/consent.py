@@ -19,9 +19,9 @@ from potluck.files import LOCAL_SWARM, is_loopback, printable
 from potluck.rollout.options import ServedOptions
 
 HASHES = 200_000
-"""Hashes that a guess at a secret costs whom a run's folder was given to."""
+"""Hashes that a guess at a secret costs."""
 BUCKET = re.compile("(s3|gs|gcs|az|abfs)://([^/]*)")
-"""Address of [swarm] where a node writes with its user's account of that kind."""
+"""Address where a node writes with its user's account of that kind."""
 
 
 class Secret(NamedTuple):
@@ -51,7 +51,6 @@ class Secret(NamedTuple):
 
 
 def secrets_of(config: RunConfig, names: Collection[str]) -> list[Secret]:
-    """List what these nodes send of the environment."""
     return [Secret(name, *pair) for name in names for pair in config.node[name].engine.sends]
 
 
