@@ -40,8 +40,6 @@ LEAST_PAIRED = 0.5
 K = 4
 """k of the pass@k of the sampled completions; a problem with fewer of them is left out."""
 MEAN = "mean of nodes"
-BESIDE = 2
-"""Rounds to each side in the mean of a curve's point."""
 Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 
@@ -51,7 +49,8 @@ class Earned:
 
     late: Mapping[str, Sequence[float]]
     """Rewards of the second half of the rounds, by problem."""
-    by_round: Mapping[int, Sequence[float]]
+    written: int
+    """Completions that it wrote in all rounds."""
     greedy: float | None
     """Greedy accuracy on the validation problems at the end; None: not evaluated."""
 
@@ -65,7 +64,7 @@ MEASURES: Mapping[str, Callable[[Earned], Mapping[str, float]]] = {
         if len(each) >= K
     },
     "greedy": lambda its: {} if its.greedy is None else {"": its.greedy},
-    "written": lambda its: {"": float(sum(map(len, its.by_round.values())))},
+    "written": lambda its: {"": float(its.written)},
 }
 """Numbers of a node by problem; of those that are not of problems, one under no name."""
 
@@ -91,17 +90,6 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """A point of a side's curve: means over its nodes and runs."""
-
-    written: float
-    """Completions that a node has written by then."""
-    reward: float
-    interval: Interval | None
-    """Interval of ``reward`` over the seeds; None: there is one seed."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Finished:
     path: str
     seed: int
@@ -117,7 +105,6 @@ class Compared:
     """Folders of A and B, pair by pair."""
     rows: tuple[Measured, ...]
     """Measures of each node that all runs have, then of the mean over these nodes."""
-    curves: tuple[tuple[Point, ...], ...]
     seeds: tuple[tuple[int, int], ...]
     """Seeds of A and B, pair by pair."""
     left_out: tuple[str, ...]
@@ -139,12 +126,11 @@ class Compared:
                 f"{_listed(one.nodes)} and {other.path} has {_listed(other.nodes)}; compare runs "
                 f"with a node of the same name"
             )
-        curves = tuple(_curve(side, names) for side in zip(*of_nodes, strict=True))
         runs = tuple((x.path, y.path) for x, y in pairs)
         seeds = tuple((x.seed, y.seed) for x, y in pairs)
         paired = {path for pair in runs for path in pair}
         left_out = (x.path for side in sides for x in side.values() if x.path not in paired)
-        return cls(runs, tuple(filter(None, rows)), curves, seeds, tuple(left_out))
+        return cls(runs, tuple(filter(None, rows)), seeds, tuple(left_out))
 
     @property
     def main(self) -> Measured:
@@ -178,13 +164,12 @@ def read_earned(folder: Path, node: str, rounds: int) -> Earned:
         for line in read_lines(folder / COMPLETIONS, WrittenCompletion)
         if line.author == node and line.round < rounds
     }
-    late, by_round = dict[str, list[float]](), dict[int, list[float]]()
+    late = dict[str, list[float]]()
     for (round, problem, _), reward in rewards.items():
-        by_round.setdefault(round, []).append(reward)
         if round >= rounds // 2:
             late.setdefault(problem, []).append(reward)
     graded = {x.round: x.validation for x in read_lines(folder / EVALUATION, EvaluationReport)}
-    return Earned(late, by_round, graded.get(rounds))
+    return Earned(late, len(rewards), graded.get(rounds))
 
 
 def measured(
@@ -273,20 +258,6 @@ def _pairs(
             f"different tasks cannot be compared; name runs of one task"
         )
     return pairs
-
-
-def _curve(runs: Sequence[Nodes], names: Sequence[str]) -> tuple[Point, ...]:
-    """Return the points of the rounds in which every node wrote something."""
-    points, written = list[Point](), 0.0
-    by_run = [[run[name].by_round for name in names] for run in runs]
-    rounds = sorted(set[int].intersection(*(set(each) for run in by_run for each in run)))
-    for at, round in enumerate(rounds):
-        near = rounds[max(0, at - BESIDE) : at + BESIDE + 1]
-        means = [fmean(fmean(its[r]) for its in run for r in near) for run in by_run]
-        written += fmean(len(its[round]) for run in by_run for its in run)
-        interval = intervals.t_interval(means) if means[1:] else None
-        points.append(Point(written, fmean(means), interval))
-    return tuple(points)
 
 
 def _listed(names: Iterable[object]) -> str:
