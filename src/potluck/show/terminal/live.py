@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from potluck.files import printable
-from potluck.reports import EvaluationReport, RoundReport, seconds_left, stats_of, waited_share
+from potluck.reports import EvaluationReport, RoundReport, stats_of, waited_share
 from potluck.reports.events import (
     Display,
     Evaluated,
@@ -137,8 +137,10 @@ class LiveDisplay:
 
     def _left(self) -> str:
         """Say how much time is left; "" while that is not known, and at the end."""
-        left_s = seconds_left(self._ended_s, self._rounds - self._furthest)
-        return f"{duration(left_s)} left" if left_s else ""
+        ended_s, rounds = self._ended_s, self._rounds - self._furthest
+        if len(ended_s) < 2 or not rounds:
+            return ""
+        return f"{duration(rounds * (ended_s[-1] - ended_s[0]) / (len(ended_s) - 1))} left"
 
     def _evaluated(self, node: str, report: EvaluationReport) -> None:
         line = self._start_of_line(report.round, node)
