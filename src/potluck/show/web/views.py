@@ -122,11 +122,9 @@ class TextView(Struct, frozen=True, kw_only=True):
 
 
 class TextsView(Struct, frozen=True, kw_only=True):
-    """Completions of a round."""
+    """Completions of a node's newest round."""
 
     node: str
-    rounds: list[int] = []
-    """Rounds that have completions, newest last; 1,000 at most."""
     texts: list[TextView] = []
     is_cut: bool = False
 
