@@ -93,30 +93,6 @@ def test_the_intake_decides_the_parts_of_a_round(recipe, tmp_path):
     }  # fmt: skip
 
 
-def test_a_batch_that_is_too_old_when_it_is_taken_is_not(recipe, tmp_path, monkeypatch):
-    """Node ``small`` takes only every third round what there is."""
-    counts = {}
-    for staleness in (0, 1):
-        folder = tmp_path / f"{staleness}"
-        with monkeypatch.context() as patch:
-            receive, calls = memory._Member.receive, []
-
-            def every_third(member, round, receive=receive, calls=calls):
-                if member._agreement.node == "small":
-                    calls.append(1)
-                    if len(calls) % 5:  # two of a round in which nothing is there
-                        return Received()
-                return receive(member, round)
-
-            patch.setattr(memory._Member, "receive", every_third)
-            options = f"swarm.max_staleness={staleness}", "intake=3", "group_size=8"
-            run(recipe("rounds=3", *options), folder)
-        rounds = messages(folder, "small")
-        counts[staleness] = [sum(m.sender == "large" for m in round) for round in rounds]
-    assert counts[0] == [0, 0, 1]
-    assert counts[1] == [0, 0, 2]
-
-
 def test_what_comes_while_a_first_round_is_written_is_learned_from(recipe, tmp_path, monkeypatch):
     receive, first = memory._Member.receive, set(NAMES)
 
