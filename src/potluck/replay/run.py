@@ -20,7 +20,8 @@ from potluck.config import NodeConfig, RunConfig
 from potluck.evaluation.grade import evaluate, evaluation_engine
 from potluck.exchange import Received, Round
 from potluck.files import derived_seed
-from potluck.node.learning.batch import Batch, Scored, UpdateReport, pack, silent
+from potluck.node.learning.base import UpdateReport, silent
+from potluck.node.learning.batch import Batch, Scored, pack
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.passes import Gradient
 from potluck.node.loop import Node
