@@ -209,11 +209,6 @@ def short(sequences):
     return sequences[:-1]
 
 
-def beyond(sequences):
-    sequences[0].tokens[0] = 1000
-    return sequences
-
-
 def silent(sequences):
     sequences[0].logprobs = None
     return sequences
@@ -224,7 +219,6 @@ def silent(sequences):
     [
         (silent, "without log-probabilities; take another server"),
         (short, "wrote 1 completions of .*, not 2"),
-        (beyond, "token id 1000; the tokenizer has ids below 42: is it that of its model"),
     ],
 )
 def test_what_a_model_cannot_have_written_is_refused(server, opened, change, message):
