@@ -19,7 +19,7 @@ from harness import Row
 
 from potluck.config import NodeConfig
 from potluck.model import LanguageModel, make_optimizer
-from potluck.node.learning import learner as learning
+from potluck.node.learning import passes
 from potluck.node.learning.batch import Batch, pack
 from potluck.node.learning.learner import Learner
 from potluck.node.report import author_reports
@@ -82,15 +82,14 @@ def cost(policy: LanguageModel, batch: Batch, steps: int, name: str) -> list[flo
         gradient_clip_norm=1.0,
         micro_batch_tokens=MICRO_BATCH_TOKENS,
     )
-    # The learner calls what its module names, so that is where the meter goes.
     meter, shares = Meter(), []
-    learning.score_rows = meter.on(learning.score_rows)
+    passes.score_rows = meter.on(passes.score_rows)
     report = meter.on(author_reports)
     rewards = [1.0] * len(batch.completions)
     for step in range(steps + 1):
         meter.seconds, start = 0.0, time.process_time()
         update = learner.learn(batch, lambda done, total: None)
-        report(update.scored, rewards, "north")
+        report(update.scored, rewards)
         if step:  # the first warms up
             shares.append(meter.seconds / (time.process_time() - start))
         harness.say(f"{name}: step {step}/{steps}")

@@ -26,7 +26,7 @@ from potluck.exchange.keys.keys import Key, read_roster
 from potluck.launch.local_swarm import LocalSwarmResult
 from potluck.launch.rounds import RunResult
 from potluck.reports.events import Fanout, Notice, decode_event
-from potluck.show.terminal import DISPLAYS
+from potluck.show.terminal.live import DISPLAYS
 
 
 @pytest.fixture(autouse=True)

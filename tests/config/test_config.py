@@ -385,7 +385,6 @@ def test_engines_tell_whether_they_have_weights_their_memory_and_tolerance():
     assert {name for name in ENGINES if not ENGINES[name].has_weights} == {"openai", "file"}
     for elsewhere in (VLLM, ENGINES["file"](path="x")):
         assert elsewhere.bytes_needed(None) == 0
-    assert (HFOptions().note, VLLM.note) == ("", "writes through http://x: not asked yet")
     assert VLLM.log_probability_tolerance("float32") == 0.5
     tolerance = HFOptions().log_probability_tolerance
     assert tolerance("float32") < tolerance("bfloat16")

@@ -18,7 +18,7 @@ from potluck.model import LanguageModel
 from potluck.node.learning.batch import pack
 from potluck.node.learning.learner import Learner
 from potluck.objective.advantages import group_advantages
-from potluck.objective.losses import no_is_loss
+from potluck.objective.losses import clipped_loss
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.types import Problem
 
@@ -130,7 +130,7 @@ def test_the_clip_acts_as_the_packages_once_a_model_has_moved(example):
     ours_BT, theirs_BT = logp_BT.clone().requires_grad_(), logp_BT.clone().requires_grad_()
     ours = example.losses(ours_BT, start_BT, advantage_B, mask_BT).mean()
     options = ObjectiveConfig(**METHODS["lws"].fields, weight="likelihood")
-    theirs = no_is_loss(theirs_BT, start_BT, start_BT, advantage_B, mask_BT, options)
+    theirs = clipped_loss(theirs_BT, start_BT, start_BT, advantage_B, mask_BT, options)
     ours.backward()
     theirs.backward()
     assert_close(ours, theirs, rtol=0, atol=1e-6)

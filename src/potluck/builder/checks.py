@@ -12,7 +12,7 @@ from potluck.builder.exchange import make_agenda, trusts_of
 from potluck.config import ConfigError, RunConfig
 from potluck.fields import refuse
 from potluck.model import ModelError, Reader, loading
-from potluck.model.prompt import prompt_ids, special_ids
+from potluck.model.reader import prompt_ids, special_ids
 from potluck.node.learning.group import ProcessGroup
 from potluck.objective.methods import method_of
 from potluck.rollout.base import completion_budget

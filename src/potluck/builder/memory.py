@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from potluck.config import ConfigError, LoraConfig, NodeConfig, RunConfig
-from potluck.model.lora import targets_of
-from potluck.model.scoring import logits_at_once
+from potluck.model.policy import logits_at_once
 from potluck.model.shape import Shape
+from potluck.model.training import targets_of
 from potluck.rollout.options import BYTES, Writing
 from potluck.schedule import PLANS, part_of_round
 from potluck.tasks.environments.task import PlayOptions

@@ -14,29 +14,25 @@ from potluck.exchange import Exchange
 from potluck.files import derived_seed
 from potluck.model import LanguageModel, LearningRate, ModelError, Reader, make_optimizer
 from potluck.model.loading import base_of, locate
-from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
-from potluck.node.author import Author
-from potluck.node.learning.base import Learning
+from potluck.model.training import add_adapter, restore_adapter
+from potluck.node.learning.batch import Learning
 from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup, device_of
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.remote import ADAM, RemoteLearner
 from potluck.node.learning.workers import DistributedEngine
 from potluck.node.loop import Node
-from potluck.node.pace.attendance import PATIENCE, Attendance
-from potluck.node.pace.base import Pace
+from potluck.node.pace.base import PATIENCE, Attendance, Pace
 from potluck.node.pace.free import Free, WrittenProblems
 from potluck.node.pace.together import Together
-from potluck.node.participant import NodeProgress
+from potluck.node.participant import Author, NodeProgress
 from potluck.node.storage import checkpoint
 from potluck.node.storage.record import Record
 from potluck.objective.habit import HabitTest
-from potluck.rollout.base import Engine
+from potluck.rollout.base import Engine, EngineSettings, ignore
 from potluck.rollout.options import TextOptions
-from potluck.rollout.settings import EngineSettings, ignore
-from potluck.rollout.tinker.engine import TinkerEngine
-from potluck.rollout.tinker.options import TinkerOptions
-from potluck.rollout.tinker.session import TinkerSession
+from potluck.rollout.texts.options import TinkerOptions
+from potluck.rollout.tinker import TinkerEngine, TinkerSession
 from potluck.schedule import Agenda
 from potluck.tasks import Task
 from potluck.tasks.base import environment_of

@@ -29,7 +29,7 @@ from potluck.config.control import controls_of
 from potluck.model.loading import load_config
 from potluck.model.shape import Shape, shape_of
 from potluck.objective.methods import method_of
-from potluck.rollout.tinker.options import TinkerOptions
+from potluck.rollout.texts.options import TinkerOptions
 from potluck.tasks import Split
 
 WIRE_BYTES = {"exact": 5.0, "compact": 2.6, "raw": 8.1}

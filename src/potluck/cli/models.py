@@ -15,15 +15,7 @@ from potluck.cli.options import AllowKeys, Sets, TrustCode
 from potluck.config import ConfigError, load
 from potluck.evaluation.request import EvaluationRequest
 from potluck.files import printable, write_atomically
-from potluck.replay.plan import (
-    LEGEND,
-    ReplayPlan,
-    ReplayRow,
-    authors_table,
-    differences_table,
-    make_plan,
-    table,
-)
+from potluck.replay.plan import LEGEND, ReplayPlan, ReplayRow, differences_table, make_plan, table
 from potluck.reports.events import Notice, PhaseProgress
 from potluck.show.terminal.evaluation import show_evaluation
 from potluck.show.terminal.live import LiveDisplay
@@ -120,8 +112,7 @@ def show_command(
         return
     if not html.parent.is_dir():
         raise ConfigError(f"--html {html}: there is no folder {html.parent}; make it first")
-    from potluck.show.web.kept import keep
-    from potluck.show.web.page import kept_page
+    from potluck.show.web.page import keep, kept_page
 
     kept, left_out = keep({"": run}, title=run.resolve().name)
     write_atomically(html, kept_page(kept).encode())
@@ -212,7 +203,6 @@ def _keep(plan: ReplayPlan, measured: Iterator[ReplayRow], lines: list[ReplayRow
 
 def _tell(plan: ReplayPlan, lines: list[ReplayRow]) -> None:
     out.print(table(lines, out))
-    out.print(authors_table(lines, out))
     if len(plan.methods) > 1:
         out.print(differences_table(lines, out))
     out.print(LEGEND, style="dim", markup=False)

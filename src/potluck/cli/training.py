@@ -25,7 +25,7 @@ from potluck.launch.side_by_side import WholeRun
 from potluck.node.storage.folder import has_no_round
 from potluck.reports.answers import told
 from potluck.reports.events import Display
-from potluck.show.terminal import Watched, open_displays
+from potluck.show.terminal.live import Watched, open_displays
 
 if TYPE_CHECKING:
     from potluck.launch.rounds import RunResult

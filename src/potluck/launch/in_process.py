@@ -34,7 +34,7 @@ from potluck.node.storage.record import Record
 from potluck.node.storage.resume import first_round
 from potluck.reports.events import Display, Event, Fanout, Notice, PhaseProgress
 from potluck.show.notebook import open_display
-from potluck.show.terminal import Watched
+from potluck.show.terminal.live import Watched
 from potluck.tasks.rewards import HANDED, hand_over, load_function
 from potluck.types import PotluckError
 

@@ -37,7 +37,7 @@ from potluck.node.storage.resume import (
     whole_round,
 )
 from potluck.reports.events import Display, Fanout, Notice
-from potluck.show.trackers.base import About
+from potluck.show.trackers.libraries import About
 from potluck.show.trackers.tracked import Tracked
 from potluck.tasks import Task
 from potluck.types import PotluckError

@@ -11,12 +11,11 @@ from statistics import median
 from potluck.config import ConfigError, RunConfig
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.files import write_atomically
-from potluck.node.author import Author
 from potluck.node.loop import Node, step
 from potluck.node.pace.together import RoundBound
-from potluck.node.participant import Participant
+from potluck.node.participant import Author, Participant
 from potluck.node.storage import checkpoint
-from potluck.node.storage.card import card_of
+from potluck.node.storage.export import card_of
 from potluck.reports import Doubts, EvaluationReport, RoundReport, as_line
 from potluck.reports.events import Alert, Display, Evaluated, Notice, PhaseProgress, RoundDone
 from potluck.reports.runs import EVALUATION, read_lines

@@ -103,7 +103,7 @@ def run_controls(
     """Make the controls of the finished run in ``place``, or go on with them, and keep what they
     tell. Return and raise as ``run_side_by_side``."""
     # The command line sets what the Hub's client, which it loads, reads at its import.
-    from potluck.node.storage.card import card_of
+    from potluck.node.storage.export import card_of
 
     config = replace(config, node=load(place / "recipe.json").node)  # from where it started
     recipe = read_recipe(place)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import torch
 
 from potluck.model.sharding import ShardedModel
-from potluck.node.learning.base import Learning
-from potluck.node.learning.batch import Batch
+from potluck.node.learning.batch import Batch, Learning
 from potluck.node.learning.group import ProcessGroup, ProcessGroupError
 from potluck.node.learning.learner import Learner
 from potluck.node.storage import checkpoint
 from potluck.rollout.base import (
     Engine,
+    EngineSettings,
     GreedySampler,
     Progress,
     RandomSampler,
@@ -20,7 +20,6 @@ from potluck.rollout.base import (
     Sampler,
 )
 from potluck.rollout.options import EngineOptions
-from potluck.rollout.settings import EngineSettings
 from potluck.types import Completion, PotluckError, Sampling
 
 
