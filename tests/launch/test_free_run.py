@@ -2,8 +2,7 @@
 
 import pytest
 
-import tiny
-from launch.runs import crash, left_by, lines
+from launch.runs import crash, left_by, lines, recipes
 from launch.test_launch import NAMES, StopsAt, outcome
 from potluck.config import ConfigError
 from potluck.exchange import Message, Received, decode, decode_round, memory
@@ -13,16 +12,7 @@ from potluck.objective import habit
 
 FREE = ("pace=free", "plan=horizontal", "objective.method=lws")
 ROUNDS = 5
-
-
-@pytest.fixture(scope="module")
-def recipe(tiny_models):
-    def make(*overrides, names=NAMES):
-        nodes = {name: tiny_models[name] for name in names}
-        longer = (f"rounds={ROUNDS}", "checkpoint_every=2", *FREE)
-        return tiny.recipe(nodes, *longer, *overrides)
-
-    return make
+recipe = recipes(f"rounds={ROUNDS}", "checkpoint_every=2", *FREE)
 
 
 @pytest.fixture(scope="module")
