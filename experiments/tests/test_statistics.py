@@ -1,3 +1,5 @@
+"""Intervals and ratios. What early, late and the end are, test_numbers.py recomputes from cells."""
+
 import math
 import random
 from statistics import stdev
@@ -6,13 +8,8 @@ import pytest
 
 import oracle
 from made_up import node, results, runs, suite
-from potluck_experiments.results import values_of
 from potluck_experiments.statistics import interval_of, ratio_of
 from potluck_experiments.suite import ExperimentError
-
-
-def value_of(node, measure, when):
-    return values_of(node)[measure, when]
 
 
 @pytest.mark.parametrize(
@@ -42,19 +39,6 @@ def test_what_has_no_ratio_is_refused(pair):
         ratio_of([(1, 1), pair])
 
 
-@pytest.mark.parametrize(
-    ("greedy", "rounds", "early", "late"),
-    [
-        ((0.9, 0.2, 0.4, 0.9, 0.7), 20, 0.3, 0.8),  # at rounds 0, 5, 10, 15, 20
-        ((0.9, 0.2, 0.4, 0.9, 0.9, 0.9), 10, 0.3, 0.9),  # at 0, 2, 4, 6, 8, 10, and half is 5
-    ],
-)
-def test_early_leaves_out_the_start_and_late_is_the_second_half(greedy, rounds, early, late):
-    found = node(greedy, rounds=rounds)
-    assert value_of(found, "greedy", "early") == pytest.approx(early)
-    assert value_of(found, "greedy", "late") == pytest.approx(late)
-
-
 def test_a_run_that_was_not_evaluated_early_says_so_to_who_asks():
     late = [node((0.1, 0.5), rounds=20)]
     there = results(*runs("alone", ("small",), small=late), suite=suite())
@@ -62,15 +46,6 @@ def test_a_run_that_was_not_evaluated_early_says_so_to_who_asks():
     assert there.by_seed(*where, "end") == {0: 0.5}
     with pytest.raises(ExperimentError, match="no greedy accuracy 'early'"):
         there.by_seed(*where, "early")
-
-
-@pytest.mark.parametrize(
-    ("rounds", "early", "late", "end"), [(60, 14.5, 44.5, 56.5), (45, 10.5, 33, 42), (5, 0.5, 3, 3)]
-)
-def test_sampled_is_of_both_halves_and_of_the_last_tenth_or_three_rounds(rounds, early, late, end):
-    found = node((0.1, 0.5), rounds=rounds, sampled=range(rounds))
-    for when, mean in ("early", early), ("late", late), ("end", end):
-        assert value_of(found, "sampled", when) == pytest.approx(mean)
 
 
 def test_an_interval_at_another_level_is_wider_or_narrower_on_both_sides():
