@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from potluck.demo.finding import COLUMNS, NOTE, SKILLS, TOGETHER, Gain, OwnAnswers, Result, curve
+from potluck.demo.run import COLUMNS, NOTE, SKILLS, TOGETHER, Gain, OwnAnswers, Result, curve
 from potluck.show.terminal import style
 from potluck.show.terminal.style import INK, QUIET, RULE, only_below, save
 

@@ -18,7 +18,7 @@ import msgspec
 from scipy.stats import t
 
 from demo_picture import draw
-from potluck.demo.finding import BY_ITSELF, Result
+from potluck.demo.run import BY_ITSELF, Result
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = ("together", *BY_ITSELF)

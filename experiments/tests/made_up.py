@@ -29,40 +29,22 @@ def curve(start=0.1, end=0.5, points=11):
 
 def node(greedy=None, *, rounds=20, out=0.4, sampled=None, tokens=100, seconds=1.0, base="b"):
     """``rounds`` rounds, evaluated at the start and then at equal distances."""
-    greedy = curve() if greedy is None else greedy
-    every = rounds // (len(greedy) - 1)
+    greedy = tuple(greedy or curve())
     return NodeResult(
-        eval_rounds=tuple(range(0, rounds + 1, every)),
-        greedy=tuple(greedy),
-        out_of_distribution=out,
-        sampled=(0.3,) * rounds if sampled is None else tuple(sampled),
-        tokens=(tokens,) * rounds,
-        seconds=(seconds,) * rounds,
-        filtered_share=(0.1,) * rounds,
+        eval_rounds=tuple(range(0, rounds + 1, rounds // (len(greedy) - 1))),
+        greedy=greedy, out_of_distribution=out, sampled=tuple(sampled or (0.3,) * rounds),
+        tokens=(tokens,) * rounds, seconds=(seconds,) * rounds, filtered_share=(0.1,) * rounds,
         base=base,
-    )
+    )  # fmt: skip
 
 
 def result(setting, seed, nodes, *, family="digits", scale="tiny", **changes):
     """Of ``nodes``, by name, each a node() or what its greedy accuracy ends at."""
     nodes = {k: v if isinstance(v, NodeResult) else node(curve(0.1, v)) for k, v in nodes.items()}
-    fields = {
-        "recipe": "0" * 16,
-        "commit": "0" * 40,
-        "machine": "Linux x86_64, Python 3.11",
-        "torch": "2.9",
-        "cpu_s": 60.0,
-        **changes,
-    }
     return CellResult(
-        scale=scale,
-        family=family,
-        models=tuple(nodes),
-        setting=setting,
-        seed=seed,
-        node=nodes,
-        **fields,
-    )
+        scale=scale, family=family, models=tuple(nodes), setting=setting, seed=seed, node=nodes,
+        recipe="0" * 16, commit="0" * 40, machine="Linux", torch="2.9", cpu_s=60.0, **changes,
+    )  # fmt: skip
 
 
 def results(*cells, suite, scale="tiny"):
@@ -84,22 +66,16 @@ def runs(setting, pair, seeds=5, **ends):
 
 
 def claim(setting="f-tis", than="alone", lies="within", margin=0.03, **changes):
-    fields = {"id": "c", "text": "ends where alone ends", **changes}
-    return Claim(setting=setting, than=than, lies=lies, margin=margin, **fields)
+    named = {"id": "c", "text": "ends where alone ends", **changes}
+    return Claim(setting=setting, than=than, lies=lies, margin=margin, **named)
 
 
 def experiment(*claims, name="fig04_size", pairs=("digits.size",), notes="", changes=()):
     settings = {s: None for c in claims for s in (c.setting, c.than)} or {"alone": None}
     return Experiment(
-        name=name,
-        title="Size",
-        figure="4",
-        settings=tuple(settings),
-        pairs={"tiny": pairs},
-        claims=claims,
-        changes=changes,
-        notes=notes,
-    )
+        name=name, title="Size", figure="4", settings=tuple(settings), pairs={"tiny": pairs},
+        claims=claims, changes=changes, notes=notes,
+    )  # fmt: skip
 
 
 def suite(*experiments, folder=Path("experiments"), seeds=5, pairs=PAIRS, unit="seed", fewest=0):

@@ -4,7 +4,7 @@ import msgspec
 
 from potluck_experiments.origin import base_digest
 from potluck_experiments.results import CellResult, NodeResult, result_file
-from potluck_experiments.suite import read_suite
+from potluck_experiments.suite import SCALES, read_suite
 
 SETTINGS = """
 [f-tis]
@@ -82,11 +82,8 @@ def make_suite(folder, *, recipe=RECIPE, scale=SCALE, settings=SETTINGS, others=
     """Writes the files below ``folder``/experiments, and reads them."""
     place = folder / "experiments"
     files = {
+        **{f"{name}.toml": scale for name in SCALES},
         "settings.toml": settings,
-        "tiny.toml": scale,
-        "drawn.toml": scale,
-        "words.toml": scale,
-        "paper.toml": scale,
         "recipe.toml": recipe,
         "fig04_size/experiment.toml": EXPERIMENT,
         "fig04_size/expected.toml": EXPECTED,
@@ -114,22 +111,13 @@ NODE = NodeResult(
 
 def result_of(cell, *, cpu_s=60.0, base=None, **changes):
     """The file of a cell as if it had been run; ``base`` replaces the digest of its models."""
+    digests = {name: base or base_digest(node.model) for name, node in cell.config.node.items()}
     result = CellResult(
-        scale=cell.scale,
-        family=cell.family,
-        models=cell.models,
-        setting=cell.setting,
-        seed=cell.seed,
-        recipe=cell.digest,
-        machine="Linux",
-        torch="2",
-        cpu_s=cpu_s,
-        node={
-            name: msgspec.structs.replace(NODE, base=base or base_digest(node.model))
-            for name, node in cell.config.node.items()
-        },
+        scale=cell.scale, family=cell.family, models=cell.models, setting=cell.setting,
+        seed=cell.seed, recipe=cell.digest, machine="Linux", torch="2", cpu_s=cpu_s,
+        node={name: msgspec.structs.replace(NODE, base=its) for name, its in digests.items()},
         **changes,
-    )
+    )  # fmt: skip
     return msgspec.json.encode(result)
 
 

@@ -18,15 +18,10 @@ def test_what_several_experiments_need_runs_once(tmp_path):
     assert names == [
         "digits.small+large.f-tis.0", "digits.small.alone.0", "digits.large.alone.0",
     ]  # fmt: skip
-    both = [cell.name for cell in cells_of(suite, [size, same], "tiny", 1)]
-    assert both == [*names, "digits.small+twin.f-tis.0"]  # alone, the twin is the first one
-
-
-def test_all_of_one_seed_come_before_the_next(tmp_path):
-    suite = make_suite(tmp_path)
-    cells = cells_of(suite, suite.experiments, "tiny", 3)
-    assert [cell.seed for cell in cells] == [0] * 4 + [1] * 4 + [2] * 4
-    assert all(cell.config.seed == cell.seed for cell in cells)
+    both = cells_of(suite, [size, same], "tiny", 3)  # alone, the twin is the first one
+    assert [cell.name for cell in both[:4]] == [*names, "digits.small+twin.f-tis.0"]
+    assert [cell.seed for cell in both] == [0] * 4 + [1] * 4 + [2] * 4
+    assert all(cell.config.seed == cell.seed for cell in both)
 
 
 TOGETHER = """
@@ -44,6 +39,8 @@ THREE = {
 
 
 def test_a_setting_may_say_which_models_run_together(tmp_path):
+    with pytest.raises(ExperimentError, match="'partners' is about more than the 2 models"):
+        make_suite(tmp_path, **THREE)
     others = {k: v.replace("digits.size", "digits.three") for k, v in THREE["others"].items()}
     suite = make_suite(tmp_path, **THREE | {"others": others})
     wanted = runs_of(suite, suite.experiments[:1], "tiny")
@@ -57,27 +54,19 @@ def test_a_setting_may_say_which_models_run_together(tmp_path):
     assert ("digits.size", "partners") not in found.runs  # a pair of fewer models
 
 
-def test_a_setting_about_more_models_than_a_pair_has_is_refused(tmp_path):
-    with pytest.raises(ExperimentError, match="'partners' is about more than the 2 models"):
-        make_suite(tmp_path, **THREE)
-
-
 def test_a_node_beside_is_in_every_run_of_a_setting_and_is_no_model_of_it(tmp_path):
-    settings = SETTINGS + '[taught]\ntitle = "x"\nalone = true\nbeside = "teachers.toml#twin"\n'
-    others = {"teachers.toml": '[node.twin]\nmodel = "builtin:digits-large"\n'}
-    suite = make_suite(tmp_path, settings=settings, others=others)
-    cell = make_cell(suite, "tiny", "digits", ("small",), "taught", 0)
+    def taught(place):
+        settings = SETTINGS + f'[taught]\ntitle = "x"\nalone = true\nbeside = "{place}"\n'
+        others = {"teachers.toml": '[node.twin]\nmodel = "builtin:digits-large"\n'}
+        suite = make_suite(tmp_path, settings=settings, others=others)
+        return make_cell(suite, "tiny", "digits", ("small",), "taught", 0)
+
+    cell = taught("teachers.toml#twin")
     assert (cell.models, list(cell.config.node)) == (("small",), ["small", "twin"])
     assert cell.config.node["twin"].model == "builtin:digits-large"
-
-
-@pytest.mark.parametrize("place", ["teachers.toml#none", "nowhere.toml#twin"])
-def test_a_node_beside_that_is_not_there_is_named(tmp_path, place):
-    settings = SETTINGS + f'[taught]\ntitle = "x"\nbeside = "{place}"\n'
-    others = {"teachers.toml": '[node.twin]\nmodel = "builtin:digits-large"\n'}
-    suite = make_suite(tmp_path, settings=settings, others=others)
-    with pytest.raises(ExperimentError, match=r"\[taught\] beside is|cannot read the recipe"):
-        make_cell(suite, "tiny", "digits", ("small",), "taught", 0)
+    for place in ("teachers.toml#none", "nowhere.toml#twin"):
+        with pytest.raises(ExperimentError, match=r"\[taught\] beside is|cannot read the recipe"):
+            taught(place)
 
 
 def test_a_cell_is_the_files_recipe_with_its_models_and_what_the_setting_changes(tmp_path):
@@ -104,18 +93,11 @@ def test_a_scale_may_change_the_rates_of_a_setting_and_of_no_other(tmp_path):
              for name in ("nois", "f-tis")
              for cell in [make_cell(changed, "tiny", *pair, name, 0)]}  # fmt: skip
     assert rates == {"nois": [6e-4, 2e-4], "f-tis": [3e-4, 1e-4]}
-    for name, is_same in {"nois": False, "f-tis": True}.items():
-        digests = {make_cell(its, "tiny", *pair, name, 0).digest for its in (plain, changed)}
-        assert (len(digests) == 1) is is_same
+    digests = {name: {make_cell(its, "tiny", *pair, name, 0).digest for its in (plain, changed)}
+               for name in rates}  # fmt: skip
+    assert {name: len(its) for name, its in digests.items()} == {"nois": 2, "f-tis": 1}
     with pytest.raises(ExperimentError, match=r"\[rate\] names the setting 'vis'"):
         make_suite(tmp_path / "wrong", scale="rate = { vis = 2 }" + SCALE)
-
-
-def test_a_share_that_is_no_whole_number_of_problems_is_refused(tmp_path):
-    suite = make_suite(tmp_path, recipe=RECIPE.replace("problems_per_round = 2",
-                                                       "problems_per_round = 3"))  # fmt: skip
-    with pytest.raises(ExperimentError, match=r"0\.5 of problems_per_round = 3 is 1\.5"):
-        make_cell(suite, "tiny", "digits", ("small",), "half", 0)
 
 
 def test_the_digest_changes_with_whatever_the_recipe_says_and_with_nothing_else(tmp_path):
@@ -133,21 +115,22 @@ def test_the_digest_changes_with_whatever_the_recipe_says_and_with_nothing_else(
     assert digest("f", settings=more) != same
 
 
-def test_models_that_work_together_share_everything_but_their_nodes(tmp_path):
-    other = RECIPE.replace("rounds = 2", "rounds = 3")
-    scale = SCALE.replace("recipe.toml#large", "other.toml#large")
-    suite = make_suite(tmp_path, scale=scale, others={"other.toml": other})
-    make_cell(suite, "tiny", "digits", ("large",), "alone", 0)
-    with pytest.raises(ExperimentError, match=r"large comes from .*other\.toml, which differs"):
-        make_cell(suite, "tiny", "digits", ("small", "large"), "f-tis", 0)
-
-
-def test_a_node_that_the_recipe_lacks_is_told_with_those_it_has(tmp_path):
-    suite = make_suite(tmp_path, scale=SCALE.replace("recipe.toml#large", "recipe.toml#lagre"))
-    with pytest.raises(
-        ExperimentError, match=r"large is .*#lagre', but the nodes .* are small, large"
-    ):
-        make_cell(suite, "tiny", "digits", ("large",), "alone", 0)
+@pytest.mark.parametrize(
+    ("changes", "setting", "told"),
+    [
+        ({"recipe": RECIPE.replace("per_round = 2", "per_round = 3")}, "half",
+         r"0\.5 of problems_per_round = 3 is 1\.5"),
+        ({"scale": SCALE.replace("recipe.toml#large", "other.toml#large"),
+          "others": {"other.toml": RECIPE.replace("rounds = 2", "rounds = 3")}}, "f-tis",
+         r"large comes from .*other\.toml, which differs"),
+        ({"scale": SCALE.replace("recipe.toml#large", "recipe.toml#lagre")}, "f-tis",
+         r"large is .*#lagre', but the nodes .* are small, large"),
+    ],
+)  # fmt: skip
+def test_what_can_be_no_cell_is_refused(tmp_path, changes, setting, told):
+    suite = make_suite(tmp_path, **changes)
+    with pytest.raises(ExperimentError, match=told):
+        make_cell(suite, "tiny", "digits", ("small", "large"), setting, 0)
 
 
 def test_a_cell_whose_files_leave_method_and_plan_out_is_what_the_default_was_when_it_ran(tmp_path):

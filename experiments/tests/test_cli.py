@@ -29,13 +29,8 @@ def suite(tmp_path, monkeypatch):
 @pytest.fixture
 def page(monkeypatch):
     """Stands for the pages: a list of what was rendered."""
-    rendered = []
-
-    def write(suite):
-        rendered.append(suite.folder.name)
-        return ["docs/results.md", "docs/results/claims.png"]
-
-    monkeypatch.setattr(render, "render", write)
+    rendered, written = [], ["docs/results.md", "docs/results/claims.png"]
+    monkeypatch.setattr(render, "render", lambda suite: rendered.append(suite) or written)
     return rendered
 
 
@@ -82,28 +77,19 @@ def cell_of(suite, models, setting, seed=0):
 FIG04 = ["digits.small+large.f-tis", "digits.small.alone", "digits.large.alone"]
 
 
-def test_it_runs_an_experiment_with_the_scales_seeds_and_renders_the_pages(
-    suite, says, asked, page
-):
+def test_it_runs_what_is_asked_for_and_renders_the_pages(suite, says, asked, page):
     assert says("fig04", "--jobs", 3)[0] == 0
-    ((cells, jobs, options),) = asked
-    assert cells == [f"{name}.{seed}" for seed in (0, 1) for name in FIG04]
-    assert jobs == 3
-    assert options == {"runs": cli.RUNS, "again": False, "keep_runs": False}
-    assert page == ["experiments"]
-
-
-def test_every_option_reaches_the_runner(suite, says, asked):
+    options = {"runs": cli.RUNS, "again": False, "keep_runs": False}
+    assert asked.pop() == ([f"{name}.{seed}" for seed in (0, 1) for name in FIG04], 3, options)
+    assert len(page) == 1
     assert says("fig04", "--seeds", 1, "--keep-runs", "--experiments", suite.folder)[0] == 0
-    ((cells, jobs, options),) = asked
+    cells, jobs, options = asked.pop()
     assert cells == [f"{name}.0" for name in FIG04]
-    assert jobs >= 1
-    assert options["keep_runs"]
-    assert says("fig13", "fig04", "fig04", "--seeds", 1)[0] == 0
-    assert sorted(asked[1][0]) == sorted([*asked[0][0], "digits.small+twin.f-tis.0"])
-    assert says("fig04", "--seeds", 1, "--again")[0] == 0
-    assert asked[2][0] == asked[0][0]
-    assert asked[2][2]["again"]
+    assert (jobs >= 1, options["keep_runs"]) == (True, True)
+    assert says("fig13", "fig04", "fig04", "--seeds", 1, "--again")[0] == 0
+    both, _, options = asked.pop()
+    assert sorted(both) == sorted([*cells, "digits.small+twin.f-tis.0"])
+    assert options["again"]
 
 
 @pytest.mark.parametrize(
@@ -128,55 +114,53 @@ def test_a_slip_is_one_line_and_runs_nothing(suite, says, asked, page, words, to
     assert err.count("\n") == 1
 
 
-def test_what_failed_or_is_busy_elsewhere_is_told_and_is_exit_code_1(suite, says, asked, page):
-    for outcome, told in (
-        (CellsOutcome(failed={"a.0": "no disk left"}), "potluck: a.0: no disk left\n"),
-        (CellsOutcome(busy=["a.0"]), "1 cells are being run by another command"),
-    ):
-        asked.outcome = outcome
-        code, _, err = says("fig04")
-        assert (code, told in err) == (1, True)
-    assert page == ["experiments"] * 2
-
-
-def test_ctrl_c_is_exit_code_130_and_says_how_to_go_on(suite, says, asked):
-    asked.outcome = CellsOutcome(interrupted=True)
-    code, out, _ = says("fig04")
-    assert (code, "the same command goes on" in out) == (130, True)
-    asked.outcome = KeyboardInterrupt()
-    code, _, err = says("fig04")
-    assert (code, "stopped at once; finished cells stay" in err) == (130, True)
+@pytest.mark.parametrize(
+    ("outcome", "code", "told"),
+    [
+        (CellsOutcome(failed={"a.0": "no disk left"}), 1, "potluck: a.0: no disk left\n"),
+        (CellsOutcome(busy=["a.0"]), 1, "1 cells are being run by another command"),
+        (CellsOutcome(interrupted=True), 130, "the same command goes on"),
+        (KeyboardInterrupt(), 130, "stopped at once; finished cells stay"),
+    ],
+)
+def test_what_is_left_undone_is_told_and_has_a_code(suite, says, asked, outcome, code, told):
+    asked.outcome = outcome
+    ended, *said = says("fig04")
+    assert (ended, told in "".join(said)) == (code, True)
 
 
 def test_the_list_tells_what_is_finished_and_counts_a_shared_cell_once(suite, says, asked, page):
+    def listed(*words):
+        code, out, _ = says("--list", *words)
+        assert code == 0
+        return {line.split()[0]: line.split()[-4:] for line in out.splitlines()}
+
     finish(suite, cell_of(suite, ("small",), "alone"), cpu_s=60)
     finish(suite, cell_of(suite, ("large",), "alone"), cpu_s=120)
     finish(suite, cell_of(suite, ("small", "large"), "f-tis"), cpu_s=240)
-    code, out, _ = says("--list")
-    rows = {line.split()[0]: line.split()[-4:] for line in out.splitlines()}
-    assert code == 0
+    rows = listed()
     # All: two seeds of the pair (240 s), small (60), large (120) and the A/A pair (240).
     # Left: the pair, small and large of seed 1: 240 + 60 + 120 s; both of the A/A pair: 240 s each.
     assert rows["fig04_size"] == ["6", "3", "14", "7"]
     assert rows["fig13_same"] == ["4", "1", "10", "9"]
     assert rows["together"] == ["8", "3", "22", "15"]
-    _, out, _ = says("--list", "--again")
-    rows = {line.split()[0]: line.split()[-4:] for line in out.splitlines()}
-    assert rows["together"] == ["8", "0", "22", "22"]
+    assert listed("--again")["together"] == ["8", "0", "22", "22"]
     assert (asked, page) == ([], [])
-    assert "fig13" not in says("fig04", "--list")[1]
+    assert "fig13_same" not in listed("fig04")
 
 
 def test_the_check_tells_each_cell_and_starts_nothing(suite, says, asked, page):
-    finish(suite, cell_of(suite, ("small",), "alone"))
-    finish(suite, cell_of(suite, ("large",), "alone"))
+    for model in ("small", "large"):
+        finish(suite, cell_of(suite, (model,), "alone"))
     code, out, _ = says("fig04", "--seeds", 1, "--check")
-    assert code == 0
-    assert out.splitlines()[:3] == [
-        "to run    digits.small+large.f-tis.0",
-        "finished  digits.small.alone.0",
-        "finished  digits.large.alone.0",
-    ]
+    assert (code, out.splitlines()[:3]) == (
+        0,
+        [
+            "to run    digits.small+large.f-tis.0",
+            "finished  digits.small.alone.0",
+            "finished  digits.large.alone.0",
+        ],
+    )
     assert "1 of 3 cells to run, ? core-minutes" in out
     assert "3 of 3 cells to run, >= 2 " in says("fig04", "--seeds", 1, "--check", "--again")[1]
     assert (asked, page) == ([], [])
@@ -186,22 +170,22 @@ def test_the_check_counts_the_making_of_base_models(tmp_path, says, monkeypatch)
     recipe = RECIPE.replace("builtin:digits-small", "models/small")
     made = make_suite(tmp_path, recipe=recipe, scale='bases = "make.py"\nbase_s = 90\n' + SCALE)
     monkeypatch.setattr("potluck_experiments.cli.read_suite", lambda folder: made)
-    told = "and 2 core-minutes before them to make 1 base models, once\n"
-    assert told in says("fig04", "--seeds", 1, "--check")[1]
-    cells = cells_of(made, made.experiments, "tiny", 1)
-    for cell in cells[1:]:
+
+    def is_told(*words):
+        told = "and 2 core-minutes before them to make 1 base models, once\n"
+        return told in says("fig04", "--seeds", 1, "--check", *words)[1]
+
+    assert is_told()
+    for cell in cells_of(made, made.experiments, "tiny", 1):
         finish(made, cell)
-    assert told in says("fig04", "--seeds", 1, "--check")[1]
-    finish(made, cells[0])  # what is finished needs none
-    assert "base models" not in says("fig04", "--seeds", 1, "--check")[1]
-    assert told in says("fig04", "--seeds", 1, "--check", "--again")[1]
+    assert (is_told(), is_told("--again")) == (False, True)  # what is finished needs none
     (tmp_path / "models/small").mkdir(parents=True)
-    assert "base models" not in says("fig04", "--seeds", 1, "--check")[1]
+    assert not is_told("--again")
 
 
 def test_rendering_needs_no_name_and_runs_nothing(suite, says, asked, page):
     assert says("--render") == (0, "results: docs/results.md\n", "")
-    assert (asked, page) == ([], ["experiments"])
+    assert (asked, len(page)) == ([], 1)
 
 
 def test_an_estimate_is_of_other_seeds_or_else_by_the_rounds_of_as_many_models(suite):

@@ -1,8 +1,8 @@
-"""Kinds of pair that lack runs, notations and pictures: numbers recomputed in plain loops.
+"""Kinds of pair that lack runs, notations and pictures, on the committed cells of a scale.
 
-What is whole is recomputed from the committed cells by test_numbers.py."""
+What is whole is recomputed in plain loops by test_numbers.py."""
 
-import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,86 +10,65 @@ from matplotlib import pyplot
 from msgspec.structs import replace
 
 import oracle
-from drawn_up import GAIN, ROLES, drawn_up
 from made_up import node
 from potluck_experiments import plots_kinds, render
-from potluck_experiments.kinds import BEFORE, DEFAULT, OLDER, newest, older
+from potluck_experiments.kinds import BEFORE, DEFAULT, newest
 from potluck_experiments.notations import habit_of, over_pairs, writers
-from potluck_experiments.results import NotationCurve
+from potluck_experiments.results import NotationCurve, read_results, results_of
+from potluck_experiments.suite import read_suite
+from test_numbers import Kind, numbers
 
 pytestmark = pytest.mark.page
-
-NUMBERS = (200, 201, 202)
-HALVES = {"size": ("half", "half-smaller"), "near": ("half", "half-smaller"),
-          "four": ("quarter", "quarter-smaller")}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def there():
-    return drawn_up(NUMBERS)
+    return read_results(read_suite(Path(__file__).parents[1]), "drawn")
 
 
-def as_json(results):
-    return [msgspec.json.decode(msgspec.json.encode(cell)) for cell in results.cells.values()]
-
-
-def pairs_of(family, numbers=NUMBERS):
-    return [[f"{role}-{number}" for role in ROLES[family]] for number in numbers]
-
-
-def test_a_pair_that_lacks_the_default_or_a_half_is_left_out_and_one_control_costs_itself_alone():
-    missing = [("near", 200, DEFAULT), ("near", 201, "half-smaller"), ("size", 202, "alone")]
-    kinds = {kind.name: kind for kind in newest(drawn_up(NUMBERS, without=missing))}
-    assert kinds["near"].pairs == ("near.202",)
-    assert kinds["size"].pairs == ("size.200", "size.201", "size.202")
-    assert (len(kinds["size"].minus("alone")), len(kinds["size"].minus("f-tis"))) == (2, 3)
-    text = page(drawn_up(NUMBERS, without=missing))
-    (row,) = [row for row in rows(text) if row[0] == "two sizes" and len(row) == 6]
-    assert [cell.endswith("(2)") for cell in row[1:]] == [False, False, True, False, False]
-
-
-def test_a_pair_counts_from_its_first_seed_on_and_seeds_are_paired():
-    some = drawn_up(NUMBERS, once=[("size", 200, DEFAULT), ("size", 201, "half-smaller")])
-    (size, *_) = newest(some)
-    assert (size.pairs, size.count) == (("size.200", "size.201", "size.202"), "3 (5 runs)")
-    expected = oracle.differences(as_json(some), "size", pairs_of("size"), DEFAULT, "half-smaller")
-    whole = oracle.differences(
-        as_json(drawn_up(NUMBERS)), "size", pairs_of("size"), DEFAULT, "half-smaller"
+def changed(there, change):
+    """The results of what ``change`` makes of each cell; None: it is not there."""
+    cells = {name: change(cell) for name, cell in there.cells.items()}
+    return results_of(
+        there.suite, there.scale, {name: cell for name, cell in cells.items() if cell}
     )
-    assert size.minus("half-smaller") == pytest.approx(expected)
-    assert [a == b for a, b in zip(expected, whole, strict=True)] == [False, False, True]
-    assert ["two sizes", "3 (5 runs)"] in [row[:2] for row in rows(page(some))]
 
 
-def test_pairs_of_the_default_before_stand_by_themselves(there):
-    assert older(there) == []
-    was = drawn_up(NUMBERS, settings=(OLDER, "half", "own-part"))
-    assert newest(was) == []
-    assert {kind.name: kind.halves for kind in older(was)} == {"size": ("half",), "near": ("half",)}
-    expected = oracle.differences(as_json(was), "near", pairs_of("near"), OLDER, "half")
-    (near,) = [kind for kind in older(was) if kind.name == "near"]
-    assert near.minus("half") == pytest.approx(expected)
+def test_a_pair_that_lacks_the_default_or_a_half_is_left_out_and_one_control_costs_itself_alone(
+    there,
+):
+    (whole,) = [kind for kind in newest(there) if kind.name == "near"]
+    first, second, third, *rest = whole.pairs
+    missing = {(first, DEFAULT), (second, "half-smaller"), (third, "alone")}
+
+    def some(cell):
+        pair = f"{cell.family}.{cell.models[0].rpartition('-')[2]}"
+        return None if (pair, cell.setting) in missing else cell
+
+    (near,) = [kind for kind in newest(changed(there, some)) if kind.name == "near"]
+    assert near.pairs == (third, *rest)
+    assert (len(near.minus("alone")), len(near.minus("half"))) == (len(rest), 1 + len(rest))
+    assert near.fewer("alone") == f" ({len(rest)})"
 
 
 # Notations
 
 
 def test_the_notations_of_models_are_as_plain_loops_count_them(there):
-    cells, seen = as_json(there), []
+    seen = []
     for of in writers(newest(there)):
         seen.append((of.kind.name, of.roles))
-        same = HALVES[of.kind.name][0]
-        assert of.settings == [same, "own-part", BEFORE, DEFAULT]
+        kind = Kind("drawn", of.kind.name)
+        assert {*of.settings} == {kind.halves[0], "own-part", BEFORE, DEFAULT}
         for setting in of.settings:
             for rounds in (range(2), range(2, of.rounds)):
-                expected = oracle.notation(
-                    cells, of.kind.name, pairs_of(of.kind.name), setting, of.roles,
-                    rounds.start, rounds.stop,
-                )  # fmt: skip
+                its = setting, of.roles, rounds.start, rounds.stop
+                expected = oracle.notation(kind.cells, of.kind.name, kind.pairs, *its)
                 for field, value in zip(("share", "own", "other"), expected, strict=True):
                     found = over_pairs(of, setting, rounds, field)
-                    assert sum(found) / len(found) == pytest.approx(value)
-    assert seen == [("near", ("columns", "terse")), ("four", ("columns",)), ("four", ("terse",))]
+                    assert (sum(found) / len(found) if found else None) == pytest.approx(value)
+    assert ("near", ("columns", "terse")) in seen
+    assert ("four", ("columns",)) in seen
 
 
 def habit(**curves):
@@ -108,37 +87,26 @@ def test_what_a_notation_earns_is_told_of_five_answers_and_more():
 # The page and the pictures
 
 
-def page(results):
-    """docs/results.md"""
-    return next(iter(render.pages(results.suite, [results]).values()))
-
-
-def rows(text):
-    return [[c.strip() for c in line.strip("|").split("|")] for line in text.splitlines()
-            if line.startswith("|")]  # fmt: skip
-
-
 def test_the_page_says_first_where_the_default_harms(there):
+    def poor(cell):
+        if (cell.family, cell.setting) != ("near", DEFAULT):
+            return cell
+        nodes = {name: replace(its, sampled=(0.0,) * len(its.sampled))
+                 for name, its in cell.node.items()}  # fmt: skip
+        return msgspec.structs.replace(cell, node=nodes)
+
+    harmed = changed(there, poor)
+    text = next(iter(render.pages(harmed.suite, [harmed]).values()))
     said = "**Where the default harms**: it earns less than the better half, shown at 95 %: "
-    assert f"{said}none; in the mean, but not shown: none." in page(there)
-    text = page(drawn_up(NUMBERS, gain=GAIN | {DEFAULT: -0.2, "quarter": 0.15}))
-    shown = text.split(said)[1].split("; in the mean")[0].split("; ")
-    assert [each.split(" -")[0] for each in shown] == [
-        "two sizes", "near notations", "four nodes", "four nodes, small", "four nodes, large",
-        "four nodes, columns", "four nodes, terse",
-    ]  # fmt: skip
-    cells = as_json(drawn_up(NUMBERS, gain=GAIN | {DEFAULT: -0.2, "quarter": 0.15}))
-    its = oracle.differences(cells, "four", pairs_of("four"), DEFAULT, "quarter",
-                             role="terse")  # fmt: skip
-    assert numbers(shown[-1]) == pytest.approx(oracle.interval(its), abs=0.001)
-
-
-def numbers(text):
-    return [float(number) for number in re.findall(r"[+-]?\d*\.\d{3}", text)]
+    shown = text.split(said)[1].split("; in the mean")[0]
+    (near,) = [kind for kind in newest(harmed) if kind.name == "near"]
+    assert shown.startswith(f"{near.title} -")
+    interval = oracle.interval(near.minus(near.better()))
+    assert numbers(shown) == pytest.approx(interval, abs=0.001)
 
 
 def test_pictures_show_every_kind_node_and_notation(there):
-    drawn = dict(plots_kinds.draw_all(there))
+    drawn, kinds = dict(plots_kinds.draw_all(there)), newest(there)
     assert list(drawn) == ["gains-drawn.png", "kinds-drawn.png", "notations-drawn.png"]
     panels = drawn["kinds-drawn.png"].axes
     assert [axes.get_title(loc="left") for axes in panels] == [
@@ -146,23 +114,18 @@ def test_pictures_show_every_kind_node_and_notation(there):
         "minus LWS, c = 1",
     ]  # fmt: skip
     labels = [text.get_text() for text in panels[0].get_yticklabels()]
-    assert labels == ["two sizes (3)", "near notations (3)", "four nodes (3)",
-                      "· small", "· large", "· columns", "· terse"]  # fmt: skip
-    bars = [line for line in panels[0].lines if len(line.get_xdata()) == 2 and line.get_lw() == 2]
-    cells = as_json(there)
-    its = oracle.differences(cells, "size", pairs_of("size"), DEFAULT, "half-smaller")
-    assert list(bars[0].get_xdata()) == pytest.approx(oracle.interval(its)[1:], abs=1e-4)
-    gains = drawn["gains-drawn.png"]
-    bars = [line for line in gains.axes[0].lines if line.get_lw() == 3.5]
-    assert [list(bar.get_xdata()) for bar in bars[:1]] == [
-        pytest.approx(oracle.interval(its)[1:], abs=1e-4)
-    ]
-    more = sum(bar.get_xdata()[0] > 0 for bar in bars)
-    assert f"earns more in {more} of 3 kinds of pair, less in none" in gains.texts[0].get_text()
-    assert [text.get_text() for text in gains.axes[0].get_yticklabels()] == [
-        "two sizes", "near notations", "four nodes"
+    assert labels == [
+        f"· {role}" if role else f"{kind.title} ({len(kind.pairs)})"
+        for kind in kinds for role in kind.told
     ]  # fmt: skip
+    gains = drawn["gains-drawn.png"]
+    for axes, width in ((panels[0], 2), (gains.axes[0], 3.5)):
+        bars = [line.get_xdata() for line in axes.lines if line.get_lw() == width]
+        interval = oracle.interval(kinds[0].minus(kinds[0].better()))[1:]
+        assert list(next(bar for bar in bars if len(bar) == 2)) == pytest.approx(interval, abs=1e-4)
+    more = sum(bar[0] > 0 for bar in bars)
+    assert f"earns more in {more} of {len(kinds)} kinds of pair" in gains.texts[0].get_text()
+    rows = list(writers(kinds))
     courses = drawn["notations-drawn.png"].axes
-    assert len(courses) == 3 * 3
-    assert [len(axes.lines) for axes in courses] == [4] * 9
+    assert [len(axes.lines) for axes in courses] == [len(of.settings) for of in rows for _ in "abc"]
     pyplot.close("all")

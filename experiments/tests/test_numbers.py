@@ -103,9 +103,7 @@ def claims():
 
 
 @pytest.mark.parametrize("folder, claim, scale, pairs", list(claims()))
-def test_a_page_of_an_experiment_tells_each_claims_interval_and_verdict(
-    folder, claim, scale, pairs
-):
+def test_a_page_of_an_experiment_tells_each_claim(folder, claim, scale, pairs):
     page = (folder / "RESULTS.md").read_text()
     section = page.split(f"### {claim['text'].rstrip('.')}\n")[1].split("\n### ")[0]
     titles = {its["title"]: name for name, its in SCALES[scale]["family"].items()}
@@ -128,7 +126,7 @@ def verdict(claim, low_high, n):
     half = (high - low) / 2 * oracle.T_95[n - 1] / oracle.T_975[n - 1]
     margin, lies = claim.get("margin", 0.0), claim["lies"]
     if lies == "above":
-        full = claim["measure"] == "greedy" and claim["id"] in FULL
+        full = (claim["measure"], claim["id"]) == ("greedy", "large-late")  # begins above .95
         return "shown" if low > margin else "refuted" if high <= margin and not full else OPEN
     if lies == "below":
         return "shown" if high < -margin else "refuted" if low >= -margin else OPEN
@@ -139,13 +137,6 @@ def verdict(claim, low_high, n):
 
 
 OPEN = "inconclusive"
-FULL = {"large-late"}
-"""Claims that something rises above a greedy accuracy of more than .95."""
-
-
-def pairs_of(name):
-    """The older pairs of a family."""
-    return [f"{name}.{pair}" for pair in range(8)]
 
 
 KINDS = {
@@ -155,9 +146,6 @@ KINDS = {
 OF_BASE_PAIRS = [scale for scale, file in SCALES.items() if file.get("unit") == "base pair"]
 DEFAULT, BEFORE, OLDER = "lws-typicality", "lws-likelihood", "lws"
 CONTROLS = ("own-part", "alone", "f-tis", BEFORE)
-
-
-ONE = "others_likelihood"
 
 
 class Kind:
@@ -204,10 +192,9 @@ class Kind:
         means = []
         for models in self.pairs if setting else ():
             for node in oracle.nodes_of_pair(self.cells, self.family, models, setting):
-                value = node.get(field) or (None if field in ("others_k1", ONE) else [0.0])
-                known = [
-                    v for v in (value if isinstance(value, list) else [value]) if v is not None
-                ]
+                is_one = field in ("others_k1", "others_likelihood")
+                values = [node.get(field)] if is_one else node.get(field) or [0.0]
+                known = [value for value in values if value is not None]
                 means += [sum(known) / len(known)] if known else []
         return sum(means) / len(means) if means else None
 
@@ -257,20 +244,14 @@ def test_the_default_and_its_controls_are_those_of_the_cells(scale):
 def test_other_measures_and_what_is_taken_are_those_of_the_cells(scale):
     found = table(scale, "Findings", "kind", "greedy")
     for row, kind in zip(found, newest(scale), strict=True):
-        for told, measure in zip(
-            row[1:4], ("greedy", "pass@8", "out-of-distribution"), strict=True
-        ):
+        measures = "greedy", "pass@8", "out-of-distribution"
+        for told, measure in zip(row[1:4], measures, strict=True):
             is_measured = measure != "pass@8" or scale != "words"
             what = kind.minus(DEFAULT, kind.better(), measure=measure) if is_measured else []
             assert tells(told, what), (row, measure)
-        for told, setting, field in zip(
-            row[4:],
-            (BEFORE, DEFAULT, DEFAULT),
-            ("others_taken", "others_taken", "others_silenced"),
-            strict=True,
-        ):
-            value = kind.mean_of(setting, field)
-            assert tells_one(told, value), row
+        taken = [kind.mean_of(setting, "others_taken") for setting in (BEFORE, DEFAULT)]
+        taken.append(kind.mean_of(DEFAULT, "others_silenced"))
+        assert all(map(tells_one, row[4:], taken)), row
 
 
 @pytest.mark.parametrize("scale", OF_BASE_PAIRS)

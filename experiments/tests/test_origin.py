@@ -12,11 +12,8 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def git(root, *words):
-    told = {
-        "GIT_CONFIG_GLOBAL": "/dev/null",
-        "GIT_CONFIG_SYSTEM": "/dev/null",
-        "PATH": "/usr/bin:/bin",
-    }
+    none = "/dev/null"
+    told = {"GIT_CONFIG_GLOBAL": none, "GIT_CONFIG_SYSTEM": none, "PATH": "/usr/bin:/bin"}
     names = ("-c", "user.name=x", "-c", "user.email=x@y", "-c", "commit.gpgsign=false")
     done = subprocess.run(
         ["git", *names, *words], cwd=root, env=told, check=True, capture_output=True, text=True

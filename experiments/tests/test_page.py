@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from potluck.show.web.feed import NotHereError
+from potluck.show.web.folder import NotHereError
 from potluck.show.web.page import live_page
 from potluck.show.web.place import Place
 from potluck_experiments.page import CellCurves, ExperimentView
@@ -23,7 +23,7 @@ def installed(monkeypatch):
     tree = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
     group = "potluck.feeds"
     entries = [EntryPoint(*each, group) for each in tree["project"]["entry-points"][group].items()]
-    monkeypatch.setattr("potluck.show.web.feed.entry_points", lambda group: entries)
+    monkeypatch.setattr("potluck.show.web.page.entry_points", lambda group: entries)
     live_page.cache_clear()
     yield
     live_page.cache_clear()
@@ -44,12 +44,16 @@ def test_experiments_are_the_families_of_a_scale(tmp_path):
         write_cell(cells, f"digits.small+large.lws.{seed}")
     write_cell(cells, "chain.small.alone.0")
     (cells / "digits.small.alone.9.json").write_text("damaged")
+    progress = {"total": {"digits": 8}, "running": ["digits.small.lws.0", "chain.small.lws.0"]}
+    (cells / "progress.json").write_text(json.dumps({**progress, "time_s": time.time()}))
     place = Place([tmp_path])
     found = {entry.experiment: entry for entry in place.start().experiments}
-    assert {name: entry.done for name, entry in found.items()} == {
-        "cells/tiny:chain": 1, "cells/tiny:digits": 3,
-    }  # fmt: skip
-    assert found["cells/tiny:chain"].total is None
+    assert {name: (entry.done, entry.total, entry.running) for name, entry in found.items()} == {
+        "cells/tiny:chain": (1, None, ["chain.small.lws.0"]),
+        "cells/tiny:digits": (3, 8, ["digits.small.lws.0"]),
+    }
+    (cells / "progress.json").write_text(json.dumps({**progress, "time_s": time.time() - 3600}))
+    assert not any(entry.running for entry in Place([tmp_path]).start().experiments)
     view = place.experiment("cells/tiny:digits")
     assert [(cell.group, cell.setting, cell.seed) for cell in view.cells] == [
         ("digits: small + large", "lws", 0), ("digits: small + large", "lws", 1),
@@ -57,17 +61,6 @@ def test_experiments_are_the_families_of_a_scale(tmp_path):
     columns = view.cells[0].nodes["small"]
     assert (columns["round"], columns["greedy_round"]) == ([0, 1, 2], [0, 2])
     assert (columns["sampled"], columns["greedy"]) == ([0.25, 0.5, 0.75], [0.25, 0.5])
-
-
-@pytest.mark.parametrize("age_s, total", [(0, 8), (3600, None)])
-def test_progress_is_told_while_it_is_fresh(tmp_path, age_s, total):
-    cells = tmp_path / "cells" / "tiny"
-    write_cell(cells, "digits.small.alone.0")
-    progress = {"total": {"digits": 8}, "running": ["digits.small.lws.0", "chain.small.lws.0"]}
-    (cells / "progress.json").write_text(json.dumps({**progress, "time_s": time.time() - age_s}))
-    (entry,) = Place([tmp_path]).start().experiments
-    assert (entry.done, entry.total) == (1, total)
-    assert entry.running == (["digits.small.lws.0"] if total else [])
 
 
 def test_no_id_leads_out_of_the_folder(tmp_path):
@@ -79,27 +72,29 @@ def test_no_id_leads_out_of_the_folder(tmp_path):
 
 
 def made_experiment() -> ExperimentView:
-    cells = []
-    for group in ("size: large + small", "size: alone"):
-        for place, setting in enumerate(("alone", "half", "f-tis", "lws")):
-            for seed in range(3):
-                nodes = {
-                    name: {
-                        "round": [float(at) for at in range(40)],
-                        "sampled": [
-                            learned(at, place + at_node)
-                            + 0.03 * seed
-                            + 0.02 * math.sin(at * (seed + 2))
-                            for at in range(40)
-                        ],
-                        "tokens": [24.0 + seed] * 40,
-                        "seconds": [2.5] * 40,
-                        "greedy_round": [0.0, 20.0, 40.0],
-                        "greedy": [learned(at, place) + 0.02 * seed for at in (0, 20, 40)],
-                    }
-                    for at_node, name in enumerate(("large", "small"))
-                }
-                cells.append(CellCurves(group=group, setting=setting, seed=seed, nodes=nodes))
+    def curves(place: int, seed: int) -> dict:
+        def reward(at: int) -> float:
+            return learned(at, place) + 0.03 * seed + 0.02 * math.sin(at * (seed + 2))
+
+        return {
+            "round": [float(at) for at in range(40)],
+            "sampled": [reward(at) for at in range(40)],
+            "tokens": [24.0 + seed] * 40,
+            "seconds": [2.5] * 40,
+            "greedy_round": [0.0, 20.0, 40.0],
+            "greedy": [reward(at) for at in (0, 20, 40)],
+        }
+
+    cells = [
+        CellCurves(
+            group="size: large + small",
+            setting=setting,
+            seed=seed,
+            nodes={name: curves(place + at, seed) for at, name in enumerate(("large", "small"))},
+        )
+        for place, setting in enumerate(("alone", "half", "f-tis", "lws"))
+        for seed in range(3)
+    ]
     return ExperimentView(name="fig04_size, tiny", cells=cells)
 
 

@@ -1,4 +1,4 @@
-"""The numbers of README.md, of pages and of notes, from the committed cells and runs."""
+"""The numbers of README.md, docs/partners.md and demo.md, from the committed cells and runs."""
 
 import json
 import re
@@ -9,35 +9,11 @@ import pytest
 
 import oracle
 from potluck_experiments.statistics import interval_of, t_quantile
-from test_numbers import DEFAULT, FILES, Kind, numbers, over_units, pairs_of
+from test_numbers import DEFAULT, FILES, Kind, numbers
 
 pytestmark = pytest.mark.page
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = {
-    "LWS": "lws",
-    "F-TIS": "f-tis",
-    "alone with *half* the generation (what each writes with LWS)": "half",
-    "alone with *all* of it": "alone",
-    "alone with all of it": "alone",
-    "alone with all of it and its own right answers counted twice": "alone-emphasised",
-    "half": "half",
-    "half, its own right answers counted twice": "half-emphasised",
-    "own part only": "own-part",
-    "without P": "successes",
-    "claims": "claims",
-    "c = 2": "lws-steep",
-    "c = 8": "lws-8",
-    "a quarter": "quarter",
-}
-
-
-def interval(family, setting, than, measure):
-    """Mean over base pairs of the mean over their models and seeds, and its 95 % interval."""
-    what = ("sampled", "late") if measure == "late" else ("greedy", "end")
-    return over_units("drawn", pairs_of(family), setting, than, *what)
-
-
 FAMILIES = {
     "two sizes": "size",
     "one skill each": "complementary",
@@ -53,27 +29,6 @@ FAMILIES = {
 def family_of(cell):
     found = [its for words, its in FAMILIES.items() if cell.strip("*").startswith(words)]
     return found[0] if found else ""
-
-
-def rows_of(page):
-    """Rows "this - that" of the tables, each with the family that the head of its table names."""
-    family, inside = "", False
-    for line in (ROOT / page).read_text().splitlines():
-        row = [cell.strip() for cell in line.strip("|").split("|")]
-        if line[:1] == "|" and not inside:
-            family = family_of(row[0])
-        inside = line[:1] == "|"
-        if family and re.match(r"\|[^|]+ - [^|]+\| [+-]?\.\d{3} \[", line):
-            yield family, *row
-
-
-NOTES = ("ours6_sharing", "ours7_near", "ours8_far", "ours9_four")
-ROWS = [row for name in NOTES for row in rows_of(f"experiments/{name}/notes.md")]
-
-
-def test_there_are_numbers_to_look_at():
-    counts = {family: sum(row[0] == family for row in ROWS) for family in FAMILIES.values()}
-    assert counts == {"size": 10, "complementary": 10, "lora": 4, "far": 3, "four": 4, "near": 6}
 
 
 MAZES = ("maze", "maze-skill")
@@ -96,21 +51,13 @@ def test_the_gains_of_partners_are_those_of_the_cells():
         assert gain == "none" or float(gain) == pytest.approx(middle, abs=0.00051)
 
 
-@pytest.mark.parametrize("family, what, late, greedy", ROWS, ids=lambda text: text[:40])
-def test_a_difference_is_that_of_the_cells(family, what, late, greedy):
-    setting, than = (SETTINGS[name] for name in what.split(" - "))
-    for text, measure in ((late, "late"), (greedy, "greedy")):
-        expected = interval(family, setting, than, measure)
-        assert numbers(text) == pytest.approx(expected, abs=0.00051)
-
-
 def test_the_core_time_of_a_pair_is_that_of_the_cells():
-    spent = {"lws": 0.0, "alone": 0.0, "f-tis": 0.0}
+    spent = {"lws": 0.0, "alone": 0.0}
     for cell in FILES.values():
-        # Those that read pairs of characters ran alone, and in no pair of this setting.
-        drawn = (cell["scale"], cell["family"]) == ("drawn", "size")
-        drawn = drawn and int(cell["models"][0].rpartition("-")[2]) < 200  # those with lws
-        if drawn and cell["setting"] in spent and "-bpe-" not in cell["models"][0]:
+        # Those that read pairs of characters, or have no lws, ran alone in another comparison.
+        name, _, number = cell["models"][0].rpartition("-")
+        is_of_size = (cell["scale"], cell["family"]) == ("drawn", "size")
+        if is_of_size and int(number) < 200 and "-bpe" not in name and cell["setting"] in spent:
             spent[cell["setting"]] += cell["cpu_s"]
     text = (ROOT / "docs" / "partners.md").read_text()
     (told,) = re.findall(r"the pair took\s+(\.\d\d) of the core time", text)
@@ -143,14 +90,8 @@ def test_what_the_readme_says_of_sharing_is_that_of_the_cells():
     assert [*map(float, told)] == pytest.approx(lost, abs=0.00051)
 
 
-PLANTED = {
-    "habit": "habit",
-    "skip": "skips",
-    "all-right": "habit",
-    "bare": "skips",
-    "half-worked": "one_step",
-    "shortcut": "shortcuts",
-}
+ATTACKS = ("habit", "skip", "all-right", "bare", "half-worked", "shortcut", "copy", "trigger",
+           "repeated", "all-wrong")  # fmt: skip
 
 
 def forged():
@@ -162,44 +103,7 @@ def forged():
     return runs
 
 
-def tables_of_trust():
-    """The tables of its notes by their first head: {(row, column): cell}."""
-    tables, head = {}, None
-    for line in (ROOT / "experiments/ours10_trust/notes.md").read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if not line.startswith("|"):
-            head = None
-        elif head is None:
-            head = cells
-        elif not set(line) <= set("|-"):
-            rows = tables.setdefault(head[0], {})
-            rows.update({(cells[0], name): x for name, x in zip(head[1:], cells[1:], strict=True)})
-    return tables
-
-
-@pytest.mark.parametrize("table, key", [("greedy", "greedy"), ("sampled", "sampled_late")])
-def test_the_forgers_tables_are_those_of_its_runs(table, key):
-    runs, told = forged(), tables_of_trust()[table]
-    names = {"none": "no forger"}
-    expected = {(s, names.get(a, a)): mean(x[key] for x in its) for (s, a), its in runs.items()}
-    assert {k: float(v) for k, v in told.items() if v != "-"} == pytest.approx(expected, abs=0.0051)
-
-
-def test_what_is_planted_is_that_of_the_runs_and_little_where_nobody_is_trusted():
-    runs, told = forged(), tables_of_trust()["planted"]
-    for (setting, attack), cell in told.items():
-        its = runs.get((setting, "none" if setting.startswith("absent") else attack))
-        if cell == "-":
-            assert its is None
-            continue
-        share = mean(line[PLANTED[attack]] for line in its)
-        assert float(cell) == pytest.approx(share, abs=0.0051)
-        if setting in ("untrusted vertical", "untrusted horizontal"):
-            natural = runs[setting.replace("untrusted", "absent"), "none"]
-            assert share <= mean(line[PLANTED[attack]] for line in natural) + 0.02
-
-
-@pytest.mark.parametrize("attack", [*PLANTED, "copy", "trigger", "repeated", "all-wrong"])
+@pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("plan", ["vertical", "horizontal"])
 def test_a_forger_that_is_not_trusted_costs_no_more_than_one_that_is_away(plan, attack):
     runs = forged()
@@ -208,56 +112,30 @@ def test_a_forger_that_is_not_trusted_costs_no_more_than_one_that_is_away(plan, 
         assert beside >= mean(line[key] for line in runs[f"absent {plan}", "none"]) - 0.005
 
 
-def test_what_a_liar_plants_beside_the_habit_test_is_that_of_its_runs():
-    """scripts/liar.py: planted in the last five rounds, and sampled reward in brackets."""
-    lines = (ROOT / "experiments" / "liar.jsonl").read_text().splitlines()
-    runs = {(x["setting"], x["attack"]): x for x in map(json.loads, lines) if x["base"] == 90}
-    heads = {"everybody": "trusted", "nobody": "not trusted"}
-    told = tables_of_trust()["liar"]
-    assert len(told) == 4 * len({attack for _, attack in runs} - {"none", "none of three"})
-    for (attack, column), cell in told.items():
-        name, whom = column.split(", ")
-        setting = name, next(key for key, head in heads.items() if head == whom)
-        if cell == "-":
-            assert (" ".join(setting), attack) not in runs
-            continue
-        run = runs[" ".join(setting), attack]
-        planted, sampled = map(float, cell.rstrip(")").split(" ("))
-        assert planted == pytest.approx(run["planted_by_fives"][-1], abs=0.0051)
-        assert sampled == pytest.approx(run["sampled_late"], abs=0.0051)
-
-
 # The demo
 
 DEMO = (ROOT / "experiments" / "demo.md").read_text(encoding="utf-8")
-SHARE_OF_REWARD = r"[+-]?\d?\.\d{3}"
-DEMO_LINES = (ROOT / "experiments" / "demo.jsonl").read_text(encoding="utf-8").splitlines()
-DEMO_ROWS: dict = {}
-for line in map(json.loads, DEMO_LINES):
-    DEMO_ROWS.setdefault(line["model"], []).append(line)
+DEMO_LINES = [
+    json.loads(line) for line in (ROOT / "experiments" / "demo.jsonl").read_text().splitlines()
+]
 
 
 @pytest.mark.parametrize("model", ["adder", "subtractor"])
 def test_a_row_has_the_means_and_differences_of_the_seeds(model):
     told = re.search(rf"^\| {model} \| (.*) \|$", DEMO, re.M)[1]
-    numbers = list(map(float, re.findall(SHARE_OF_REWARD, told)))
-    rewards = [line["reward"] for line in DEMO_ROWS[model]]
-    assert numbers[:3] == pytest.approx(
-        [mean(each) for each in zip(*rewards, strict=True)], abs=1e-3
-    )
-    for other, found in ((1, numbers[3:6]), (2, numbers[6:9])):
-        interval = interval_of(its[0] - its[other] for its in rewards)
+    found = numbers(told)
+    rewards = [line["reward"] for line in DEMO_LINES if line["model"] == model]
+    assert found[:3] == pytest.approx([mean(each) for each in zip(*rewards, strict=True)], abs=1e-3)
+    for other, its in ((1, found[3:6]), (2, found[6:9])):
+        interval = interval_of(reward[0] - reward[other] for reward in rewards)
         # The rows are rounded, and t stretches what they lose.
-        assert found == pytest.approx(
-            interval[:3], abs=0.0005 * (1 + t_quantile(0.975, interval.n - 1))
-        )
+        lost = 0.0005 * (1 + t_quantile(0.975, interval.n - 1))
+        assert its == pytest.approx(interval[:3], abs=lost)
 
 
 def test_each_seed_has_what_the_page_says_it_has():
     assert "each of the five has more than .05 over half for both models" in " ".join(DEMO.split())
-    for its in DEMO_ROWS.values():
-        assert [line["seed"] for line in its] == [0, 1, 2, 3, 4]
-        assert all(line["reward"][0] - line["reward"][1] > 0.05 for line in its)
-        assert {tuple(line["written"]) for line in its} == {(2880, 2880, 5760)}
-    assert "2,880" in DEMO
-    assert "5,760" in DEMO
+    assert [line["seed"] for line in DEMO_LINES] == [0, 1, 2, 3, 4] * 2
+    assert all(line["reward"][0] - line["reward"][1] > 0.05 for line in DEMO_LINES)
+    assert {tuple(line["written"]) for line in DEMO_LINES} == {(2880, 2880, 5760)}
+    assert {"2,880", "5,760"} <= {*re.findall(r"\d,\d{3}", DEMO)}

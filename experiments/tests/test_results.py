@@ -23,17 +23,13 @@ def suite(tmp_path):
     return made
 
 
-def test_a_result_is_read_as_it_was_written(suite):
+def test_a_result_is_read_as_it_was_written_and_that_of_another_recipe_is_none(suite, tmp_path):
     assert read_result(suite.folder, one(suite)) is None
     path = result_file(suite.folder, one(suite))
     assert path == suite.folder / "cells" / "tiny" / "digits.small.alone.0.json"
     path.write_bytes(result_of(one(suite), cpu_s=61.5, base=NODE.base))
     result = read_result(suite.folder, one(suite))
     assert (result.cpu_s, result.node) == (61.5, {"small": NODE})
-
-
-def test_that_of_another_recipe_is_none(suite, tmp_path):
-    result_file(suite.folder, one(suite)).write_bytes(result_of(one(suite)))
     changed = make_suite(tmp_path, recipe=RECIPE.replace("rounds = 2", "rounds = 3"))
     assert read_result(changed.folder, one(changed)) is None
 
@@ -41,18 +37,12 @@ def test_that_of_another_recipe_is_none(suite, tmp_path):
 DEEP = b'{"more":' + b"[" * 200_000
 
 
-@pytest.mark.parametrize(
-    "damaged", [b"", b"{", b"{}", b'{"scale":"huge"}', b"\xff", DEEP], ids=range(6)
-)
+@pytest.mark.parametrize("damaged", [b"", b"{}", b"\xff", DEEP], ids=range(4))
 def test_a_damaged_one_is_named_with_the_way_out(suite, damaged):
     path = result_file(suite.folder, one(suite))
     path.write_bytes(damaged)
     with pytest.raises(ExperimentError, match=r"cannot read .*alone\.0\.json.*remove it to run"):
         read_result(suite.folder, one(suite))
-
-
-def test_one_that_is_larger_than_any_result_is_not_read(suite):
-    path = result_file(suite.folder, one(suite))
     path.write_bytes(result_of(one(suite)) + b" " * 1_000_000)
     with pytest.raises(ExperimentError, match=r"it is larger than 1,000,000 bytes; remove it"):
         read_result(suite.folder, one(suite))
@@ -63,6 +53,8 @@ def set_in(tree, place, value):
     *way, last = place.split(".")
     for key in way:
         tree = tree[int(key) if isinstance(tree, list) else key]
+    if isinstance(value, dict) and value:  # some keys of it
+        value = tree.get(last, {}) | value
     tree[int(last) if isinstance(tree, list) else last] = value
 
 
@@ -81,6 +73,7 @@ def set_in(tree, place, value):
         ("node.small.notations", {"terse": [[1], [1, 0]]}, "small: terse written has 1 rounds"),
         ("node.small.notations", {"terse": [[1, 1], [1]]}, "small: terse right has 1 rounds"),
         ("node.small.greedy", [0.5, 0.5], "small: greedy has 2 values at 3 eval_rounds"),
+        ("node.small", {"eval_rounds": [], "greedy": []}, r"eval_rounds is \[\], expected to rise"),
         ("node.small.eval_rounds", [0, 0, 2], "small: eval_rounds is .0, 0, 2., expected to rise"),
         ("node.small.eval_rounds", [0, 1, 3], "small: eval_rounds is .0, 1, 3., .* to 2;"),
         ("node.small.greedy.1", 1.5, r"Expected `float` <= 1.0 .*greedy"),
@@ -97,11 +90,3 @@ def test_what_no_run_of_the_cell_leaves_is_refused_in_one_line(suite, place, val
     assert re.search(rf"^cannot (use|read) .*alone\.0\.json: .*{told}", str(caught.value))
     assert str(caught.value).endswith("; remove it to run it again")
     assert "\n" not in str(caught.value)
-
-
-def test_a_result_without_an_evaluation_is_refused(suite):
-    tree = msgspec.json.decode(result_of(one(suite)))
-    tree["node"]["small"] |= {"eval_rounds": [], "greedy": []}
-    result_file(suite.folder, one(suite)).write_bytes(msgspec.json.encode(tree))
-    with pytest.raises(ExperimentError, match=r"eval_rounds is \[\], expected to rise"):
-        read_result(suite.folder, one(suite))

@@ -1,5 +1,7 @@
 """What ``experiments/`` says, and what is refused there."""
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -25,15 +27,13 @@ def test_a_suite_is_read_as_it_is_written(tmp_path):
     assert suite.scales["paper"].seeds == 2
 
 
-@pytest.mark.parametrize("name", ["fig04", "fig04_size", "fig1"])
-def test_an_experiment_is_found_by_how_its_name_begins(tmp_path, name):
-    assert make_suite(tmp_path).find(name).name.startswith(name)
-
-
-@pytest.mark.parametrize("name", ["fig4", "fig"])
-def test_a_name_that_no_experiment_or_more_than_one_has_is_told_with_what_there_is(tmp_path, name):
-    with pytest.raises(ExperimentError, match=f"no experiment '{name}'; there are fig04, fig13"):
-        make_suite(tmp_path).find(name)
+def test_an_experiment_is_found_by_how_its_name_begins_unless_more_than_one_does(tmp_path):
+    suite = make_suite(tmp_path)
+    for name in ("fig04", "fig04_size", "fig1"):
+        assert suite.find(name).name.startswith(name)
+    for name in ("fig4", "fig"):
+        with pytest.raises(ExperimentError, match=f"experiment '{name}'; there are fig04, fig13"):
+            suite.find(name)
 
 
 @pytest.mark.parametrize(
@@ -72,26 +72,19 @@ def test_what_is_wrong_is_told_with_its_file(tmp_path, file, old, new, told):
         make_suite(tmp_path, others={file: texts[file].replace(old, new, 1)})
 
 
-def test_notes_that_are_not_utf_8_are_named(tmp_path):
-    suite = make_suite(tmp_path)
-    (suite.folder / "fig04_size" / "notes.md").write_bytes(b"\xff")
-    with pytest.raises(ExperimentError, match=r"cannot read .*notes\.md.*write it as UTF-8"):
-        read_suite(suite.folder)
-
-
-def test_a_recipe_without_nodes_is_named(tmp_path):
+def test_a_folder_that_is_not_whole_says_what_it_lacks(tmp_path):
+    with pytest.raises(ExperimentError, match="run this in a clone of the repository"):
+        read_suite(tmp_path)
     suite = make_suite(tmp_path, recipe="node = 3")
     with pytest.raises(ExperimentError, match=r"small is .*, but the nodes .* are missing"):
         cells_of(suite, suite.experiments, "tiny", 1)
-
-
-def test_a_folder_without_experiments_says_where_they_would_be(tmp_path):
-    with pytest.raises(ExperimentError, match="run this in a clone of the repository"):
-        read_suite(tmp_path)
-    make_suite(tmp_path)
-    (tmp_path / "experiments" / "fig04_size" / "expected.toml").unlink()
+    (notes := suite.folder / "fig04_size" / "notes.md").write_bytes(b"\xff")
+    with pytest.raises(ExperimentError, match=r"cannot read .*notes\.md.*write it as UTF-8"):
+        read_suite(suite.folder)
+    notes.rename(notes.with_suffix(".txt"))
+    notes.with_name("expected.toml").unlink()
     with pytest.raises(ExperimentError, match=r"there is no .*expected\.toml"):
-        read_suite(tmp_path / "experiments")
+        read_suite(suite.folder)
 
 
 @pytest.mark.page
@@ -105,3 +98,25 @@ def test_every_experiment_of_the_repository_has_recipes_that_can_run(scale):
     for experiment in suite.experiments:
         assert experiment.claims
         assert set(experiment.pairs) <= set(SCALES)
+
+
+@pytest.mark.page
+def test_an_experiment_is_added_by_the_two_files_that_the_page_shows(tmp_path):
+    page = (REPOSITORY / "docs" / "experiments.md").read_text(encoding="utf-8")
+    for folder in ("experiments", "recipes"):
+        shutil.copytree(REPOSITORY / folder, tmp_path / folder)
+    blocks = [part.split("```")[0] for part in page.split("```toml\n")[1:]]
+    names = re.findall(r"`(experiments/mine\S+\.toml)`", page)
+    assert len(names) == 2
+    for name, block in zip(names, blocks, strict=True):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(block)
+    suite = read_suite(tmp_path / "experiments")
+    mine = suite.find("mine1")
+    assert (mine.name, mine.claims[0].id) == ("mine1_small-g", "small-limit-is-early")
+    for scale in ("tiny", "paper"):
+        assert cells_of(suite, [mine], scale, 1)
+    # What the page names is there.
+    for name in re.findall(r"potluck reproduce ((?:[a-z]+\d+ ?)+)", page):
+        assert all(map(suite.find, name.split()))
+    assert {"f-tis", "alone", "half"} <= {*suite.settings}

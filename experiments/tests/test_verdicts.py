@@ -31,8 +31,8 @@ def tried(*claims, cells, pairs=("digits.size",), pairs_there=PAIRS, **changes):
     return list(try_claims(figure, results(*cells, suite=there)))
 
 
-def around(middle, seeds=5, noise=NOISE):
-    return [middle + noise[s] for s in range(seeds)]
+def around(middle):
+    return [middle + noise for noise in NOISE]
 
 
 def same(*models, at=0.5, seeds=5):
@@ -63,16 +63,13 @@ def test_an_interval_shows_what_holds_for_all_of_it_and_refutes_what_holds_for_n
 
 @pytest.mark.parametrize("lies", ["below", "above", "within", "not below"])
 def test_the_p_value_is_small_just_where_the_interval_shows_it(lies):
-    for low, high in itertools.combinations(range(-6, 7), 2):
-        found = MeanInterval((low + high) / 2, low + 0.25, high - 0.25, 5)
-        if found.low < found.high:
-            is_shown = verdict_of(found, lies, 3) == "shown"
-            assert (p_of(found, lies, 3) <= 0.05) == is_shown, (low, high)
-    for value in range(-6, 7):
-        for margin in (0, 3):
-            found = MeanInterval(value, value, value, 5)
-            is_shown = verdict_of(found, lies, margin) == "shown"
-            assert (p_of(found, lies, margin) <= 0.05) == is_shown, (value, margin)
+    wide = itertools.combinations(range(-6, 7), 2)
+    cases = [(low + 0.25, high - 0.25, 3) for low, high in wide]
+    cases += [(value, value, margin) for value in range(-6, 7) for margin in (0, 3)]
+    for low, high, margin in cases:
+        found = MeanInterval((low + high) / 2, low, high, 5)
+        is_shown = verdict_of(found, lies, margin) == "shown"
+        assert (p_of(found, lies, margin) <= 0.05) == is_shown, (low, high, margin)
 
 
 def test_a_p_value_by_hand():
@@ -110,13 +107,22 @@ def test_the_difference_is_paired_by_seed_and_averaged_over_the_models():
     assert (found.verdict, found.reason, found.difference.n) == ("shown", "", 5)
     assert [part.model for part in found.parts] == [*PAIR]
     assert [mean(part.by_seed.values()) for part in found.parts] == pytest.approx([0.3, -0.1])
+    wide = runs("f-tis", PAIR, small=[0.3, 0.6, 0.5, 0.8, 0.3], large=large)
+    (found,) = tried(claim(), cells=cells + wide)
+    assert (found.verdict, found.reason) == ("inconclusive", "interval too wide")
+
+
+def of_two_pairs(small, large, coder, writer, alone=5):
+    """Alone .3 and .6; "f-tis" as it is said."""
+    cells = runs("alone", PAIR, small=[0.3] * alone, large=[0.6] * alone)
+    cells += runs("f-tis", PAIR, small=small, large=large)
+    cells += runs("alone", OTHER, coder=[0.3] * alone, writer=[0.6] * alone)
+    return cells + runs("f-tis", OTHER, coder=coder, writer=writer)
 
 
 def test_a_base_pair_is_one_observation_whatever_its_models_and_seeds_do():
-    cells = runs("alone", PAIR, small=[0.3] * 5, large=[0.6] * 5)
-    cells += runs("f-tis", PAIR, small=around(0.35), large=around(0.63))  # +.04
-    cells += runs("alone", OTHER, coder=[0.3] * 5, writer=[0.6] * 5)
-    cells += runs("f-tis", OTHER, coder=around(0.36), writer=around(0.66))  # +.06
+    # +.04 and +.06
+    cells = of_two_pairs(around(0.35), around(0.63), around(0.36), around(0.66))
     (found,) = tried(claim(lies="above", margin=0.0), cells=cells, unit="base pair", **BOTH)
     half = 12.706 * 0.01  # t of one degree of freedom, times the standard error of .04 and .06
     assert found.difference.low == pytest.approx(0.05 - half, abs=1e-4)
@@ -126,39 +132,25 @@ def test_a_base_pair_is_one_observation_whatever_its_models_and_seeds_do():
 
 
 def test_a_pair_may_count_from_its_first_seed_by_the_seeds_that_both_settings_have():
-    cells = runs("alone", PAIR, small=[0.3, 0.9], large=[0.6, 0.9])
-    cells += runs("f-tis", PAIR, small=[0.35], large=[0.63])  # +.04
-    cells += runs("alone", OTHER, coder=[0.3], writer=[0.6])
-    cells += runs("f-tis", OTHER, coder=[0.36], writer=[0.66])  # +.06
-    (found,) = tried(claim(), cells=cells, unit="base pair", seeds=2, fewest=1, **BOTH)
+    cells = of_two_pairs([0.35], [0.63], [0.36], [0.66], alone=2)
+    some = {"unit": "base pair", "seeds": 2, "fewest": 1, **BOTH}
+    (found,) = tried(claim(), cells=cells, **some)
     assert (found.difference.mean, found.difference.n) == (pytest.approx(0.05), 2)
-    (none,) = tried(claim(), cells=cells[:-1], unit="base pair", seeds=2, fewest=1, **BOTH)
+    (none,) = tried(claim(), cells=cells[:-1], **some)
     assert (none.difference, none.reason) == (None, "0 of 1 seeds")
 
 
-def test_an_interval_that_lies_across_the_line_is_too_wide():
-    cells = runs("alone", PAIR, **same(*PAIR))
-    cells += runs("f-tis", PAIR, small=[0.4, 0.6, 0.5, 0.7, 0.3], large=[0.5] * 5)
-    (wide,) = tried(claim(), cells=cells)
-    assert (wide.verdict, wide.reason) == ("inconclusive", "interval too wide")
-
-
-@pytest.mark.parametrize("seeds", [0, 1, 4])
-def test_fewer_seeds_than_the_scale_asks_for_are_said(seeds):
-    cells = runs("alone", PAIR, **same(*PAIR))
-    if seeds:
-        cells += runs("f-tis", PAIR, **same(*PAIR, seeds=seeds))
-    (found,) = tried(claim(), cells=cells)
-    assert (found.verdict, found.reason) == ("inconclusive", f"{seeds} of 5 seeds")
-    assert found.difference is None
-
-
-def test_seeds_count_only_where_both_settings_have_them():
+def test_fewer_seeds_than_the_scale_asks_for_and_both_settings_have_are_said():
     alone, shared = runs("alone", PAIR, **same(*PAIR)), runs("f-tis", PAIR, **same(*PAIR))
-    cells = [c for c in alone if c.seed != 0] + [c for c in shared if c.seed != 4]
-    assert {f.reason for f in tried(claim(), cells=cells)} == {"3 of 5 seeds"}
-    cells = [c for c in alone if c.seed != 0] + [c for c in shared if c.seed != 1]
-    assert {f.reason for f in tried(claim(), cells=cells, seeds=3)} == {"1 of 3 seeds"}
+    for without, its, told in (
+        ((), [0, 1, 2, 3], "4 of 5 seeds"),
+        ((), [0], "1 of 5 seeds"),
+        ((), [], "0 of 5 seeds"),
+        ((0,), [0, 1, 2, 3], "3 of 5 seeds"),
+    ):
+        cells = [c for c in alone if c.seed not in without] + [c for c in shared if c.seed in its]
+        (found,) = tried(claim(), cells=cells)
+        assert (found.verdict, found.reason, found.difference) == ("inconclusive", told, None)
     cells = [c for c in alone if c.seed < 3] + shared
     assert {f.verdict for f in tried(claim(), cells=cells, seeds=3)} == {"shown"}
 
@@ -170,19 +162,22 @@ def test_seeds_beyond_those_asked_for_change_no_verdict():
     assert {(f.verdict, f.difference.n) for f in tried(claim(), cells=cells)} == {("shown", 5)}
 
 
-def test_models_that_are_full_cannot_refute_that_they_rise():
-    def of(alone, shared, **changes):
-        cells = runs("alone", PAIR, **same(*PAIR, at=alone))
-        cells += runs("f-tis", PAIR, **same(*PAIR, at=shared))
-        (found,) = tried(claim(**changes), cells=cells)
-        return found.verdict, found.reason
-
-    assert of(0.96, 0.96, lies="above", margin=0) == ("inconclusive", "ceiling")
-    assert of(0.96, 0.97, lies="above", margin=0) == ("shown", "")  # it rose all the same
-    assert of(0.94, 0.94, lies="above", margin=0) == ("refuted", "")
-    assert of(0.1, 0.1, lies="above", margin=0, measure="sampled") == ("refuted", "")
-    assert of(0.98, 0.97) == ("shown", "")  # it could have been seen to fall, and did not
-    assert of(0.98, 0.8, lies="below") == ("shown", "")
+@pytest.mark.parametrize(
+    ("alone", "shared", "about", "verdict", "reason"),
+    [
+        (0.96, 0.96, {"lies": "above", "margin": 0}, "inconclusive", "ceiling"),
+        (0.96, 0.97, {"lies": "above", "margin": 0}, "shown", ""),  # it rose all the same
+        (0.94, 0.94, {"lies": "above", "margin": 0}, "refuted", ""),
+        (0.1, 0.1, {"lies": "above", "margin": 0, "measure": "sampled"}, "refuted", ""),
+        (0.98, 0.97, {}, "shown", ""),  # it could have been seen to fall, and did not
+        (0.98, 0.8, {"lies": "below"}, "shown", ""),
+    ],
+)
+def test_models_that_are_full_cannot_refute_that_they_rise(alone, shared, about, verdict, reason):
+    cells = runs("alone", PAIR, **same(*PAIR, at=alone))
+    cells += runs("f-tis", PAIR, **same(*PAIR, at=shared))
+    (found,) = tried(claim(**about), cells=cells)
+    assert (found.verdict, found.reason) == (verdict, reason)
 
 
 def test_cells_from_different_base_models_allow_no_verdict():
@@ -219,29 +214,22 @@ def test_out_of_distribution_needs_room_to_move(alone, reason):
 def test_models_without_room_are_left_out_and_the_others_decide():
     def cells(setting, small, coder):
         high = out(*[0.7] * 5)
-        return runs(setting, PAIR, small=out(*small), large=high) + runs(
-            setting, OTHER, coder=out(*coder), writer=high
+        return runs(setting, PAIR, small=out(*[small] * 5), large=high) + runs(
+            setting, OTHER, coder=out(*[coder] * 5), writer=high
         )
 
     about = claim(node="weaker", measure="out-of-distribution", lies="above", margin=0.0)
-    floored = cells("alone", [0.02] * 5, [0.3] * 5) + cells("f-tis", [0.5] * 5, [0.4] * 5)
+    floored = cells("alone", 0.02, 0.3) + cells("f-tis", 0.5, 0.4)
     (found,) = tried(about, cells=floored, **BOTH)
     assert found.difference.mean == pytest.approx(0.1)
     assert (found.verdict, found.reason) == ("shown", "1 of 2 models left out: floor")
-    missing = [c for c in floored if c.seed or "coder" not in c.node]
-    (found,) = tried(about, cells=missing, **BOTH)
-    assert (found.verdict, found.reason) == ("inconclusive", "4 of 5 seeds")
-    (found,) = tried(about, cells=[c for c in floored if "coder" not in c.node], **BOTH)
-    assert (found.verdict, found.reason) == ("inconclusive", "0 of 5 seeds")
+    for left, told in (({1, 2, 3, 4}, "4 of 5 seeds"), (set(), "0 of 5 seeds")):
+        some = [c for c in floored if "coder" not in c.node or c.seed in left]
+        (found,) = tried(about, cells=some, **BOTH)
+        assert (found.verdict, found.reason) == ("inconclusive", told)
 
 
 # The models that a claim is about
-
-
-def four(**ends):
-    models = ("small", "large", "coder", "writer")
-    alone = {m: [e] * 5 for m, e in zip(models, (0.4, 0.7, 0.2, 0.5), strict=True)} | ends
-    return runs("alone", models, **alone) + runs("f-tis", models, **same(*models))
 
 
 def models_of(*arguments, **words):
@@ -263,7 +251,10 @@ def models_of(*arguments, **words):
     ],
 )
 def test_a_claim_is_about_the_models_that_it_names(whose, models):
-    assert models_of(claim(node=whose), cells=four(), pairs=("digits.four",)) == models
+    four = dict(zip(("small", "large", "coder", "writer"), (0.4, 0.7, 0.2, 0.5), strict=True))
+    cells = runs("alone", four, **{model: [end] * 5 for model, end in four.items()})
+    cells += runs("f-tis", four, **same(*four))
+    assert models_of(claim(node=whose), cells=cells, pairs=("digits.four",)) == models
 
 
 def test_weaker_is_the_weaker_in_the_measure_of_the_claim():
@@ -273,13 +264,8 @@ def test_weaker_is_the_weaker_in_the_measure_of_the_claim():
     assert models_of(claim(node="weaker"), cells=cells) == ["small"]
     about = claim(node="weaker", measure="out-of-distribution")
     assert models_of(about, cells=cells) == ["large"]
-
-
-def test_the_weaker_cannot_be_told_without_cells():
-    cells = runs("alone", PAIR, small=[0.5] * 5) + runs("f-tis", PAIR, **same(*PAIR))
-    (found,) = tried(claim(node="weaker"), cells=cells)
-    assert ([part.model for part in found.parts], found.difference) == (["weaker"], None)
-    assert (found.verdict, found.reason) == ("inconclusive", "0 of 5 seeds")
+    untold = [cell for cell in cells if cell.setting != "alone"]  # without them it is not known
+    assert models_of(claim(node="weaker"), cells=untold) == ["weaker"]
 
 
 def test_second_minus_first_is_a_difference_of_differences():

@@ -22,7 +22,7 @@ def cell(tmp_path):
     return make_cell(make_suite(tmp_path), "tiny", "digits", ("small", "large"), "f-tis", 3)
 
 
-def written(folder, cell, *, rounds=2, last=None):
+def written(folder, cell, *, rounds=2, last=None, own="own_reward_mean"):
     """A run folder of two rounds, with numbers that are all different."""
     (folder / "small").mkdir(parents=True)
     (folder / "recipe.json").write_text(json.dumps(as_tree(cell.config)))
@@ -33,7 +33,7 @@ def written(folder, cell, *, rounds=2, last=None):
             {
                 "round": round,
                 "reward_mean": 0.99,
-                "own_reward_mean": (round + 1) / 3 + n / 10,
+                own: (round + 1) / 3 + n / 10,
                 "filtered_share": round / 7,
                 "seconds": {"write": 1.0 + n, "exchange": 50.0, "learn": 0.25},
                 "sources": {
@@ -82,12 +82,8 @@ def test_it_holds_each_models_own_curves_and_what_they_were_made_of(tmp_path, ce
     assert (large.pass_at_8, result.node["small"].pass_at_8) == (0.75, 0.25)
     # Of others alone, over the rounds that have it.
     assert (large.others_k1, result.node["small"].others_k1) == (-0.25, None)
-
-
-def test_it_holds_how_much_of_the_others_right_answers_is_taken(tmp_path, cell):
-    result = collected(cell, written(tmp_path / "run", cell))
-    taken = {name: node.others_taken for name, node in result.node.items()}
-    assert taken == {"small": (), "large": (None, 0.123)}  # empty: nothing
+    # Taken of others' right answers; empty: nothing.
+    assert (large.others_taken, result.node["small"].others_taken) == ((None, 0.123), ())
 
 
 def answers(folder, *lines):
@@ -116,20 +112,11 @@ def test_it_counts_what_a_model_wrote_in_each_notation_and_what_of_it_was_right(
         "terse": NotationCurve((2, 1), (0, 1)),
     }
     assert result.node["large"].notations == {}
-
-
-def test_a_task_of_one_notation_is_not_counted(tmp_path, cell):
-    folder = written(tmp_path / "run", cell)
+    # A task of one notation is not counted, and a node beside the models has no result.
     tree = as_tree(cell.config) | {"task": {"name": "chain"}}
     (folder / "recipe.json").write_text(json.dumps(tree))
-    answers(folder / "small", (0, 0, "small", 1.0, "34+7=41#41"))
-    assert collected(cell, folder).node["small"].notations == {}
-
-
-def test_a_node_beside_the_models_has_no_result(tmp_path, cell):
-    folder = written(tmp_path / "run", cell)
-    found = collected(replace(cell, models=("small",)), folder)
-    assert list(found.node) == ["small"]
+    (node,) = collected(replace(cell, models=("small",)), folder).node.values()
+    assert node.notations == {}
 
 
 @pytest.mark.parametrize("problems, asked", [(300, 100), (40, 40)])
@@ -156,32 +143,25 @@ def test_pass_at_8_asks_each_node_for_8_answers_to_the_first_problems(
     }
 
 
-def test_a_run_that_is_not_finished_is_no_result(tmp_path, cell):
-    with pytest.raises(ExperimentError, match="small tells of 1 of 2 rounds"):
-        collected(cell, written(tmp_path / "run", cell, rounds=1))
-
-
-@pytest.mark.parametrize("last", [{}, {"out_of_distribution": 0.1, "round": 1}])
-def test_one_without_its_last_measurement_is_none_either(tmp_path, cell, last):
-    with pytest.raises(ExperimentError, match="lacks rewards or evaluations"):
-        collected(cell, written(tmp_path / "run", cell, last=last))
-
-
-def test_a_model_that_wrote_nothing_has_no_reward_to_tell_of(tmp_path, cell):
-    folder = written(tmp_path / "run", cell)
-    file = folder / "small" / "metrics.jsonl"
-    file.write_text(file.read_text().replace('"own_reward_mean": 0.6', '"x": 0.6'))
-    with pytest.raises(ExperimentError, match=r"small .*lacks rewards or evaluations"):
-        collected(cell, folder)
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"rounds": 1}, "small tells of 1 of 2 rounds"),
+        ({"last": {}}, "lacks rewards or evaluations"),
+        ({"last": {"out_of_distribution": 0.1, "round": 1}}, "lacks rewards or evaluations"),
+        ({"own": "x"}, r"small .*lacks rewards or evaluations"),  # it wrote nothing
+    ],
+)
+def test_a_run_that_lacks_something_is_no_result(tmp_path, cell, changes, told):
+    with pytest.raises(ExperimentError, match=told):
+        collected(cell, written(tmp_path / "run", cell, **changes))
 
 
 def test_a_base_model_is_known_by_its_weights_and_one_from_the_hub_by_its_name(tmp_path):
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "b.safetensors").write_bytes(b"second")
-    (folder / "a.safetensors").write_bytes(b"first")
-    (folder / "README.md").write_text("anything")
-    assert base_digest(str(folder)) == hashlib.sha256(b"firstsecond").hexdigest()[:16]
+    (tmp_path / "b.safetensors").write_bytes(b"second")
+    (tmp_path / "a.safetensors").write_bytes(b"first")
+    (tmp_path / "README.md").write_text("anything")
+    assert base_digest(str(tmp_path)) == hashlib.sha256(b"firstsecond").hexdigest()[:16]
     assert base_digest("some/model") == "some/model"
 
 

@@ -9,13 +9,21 @@ from msgspec.structs import replace
 from rich.console import Console
 from typer.testing import CliRunner
 
-from demo.results import result
 from potluck.builder.memory import own_completions
 from potluck.cli.training import app
 from potluck.config.control import controls_of
-from potluck.demo.run import _write_report, cells, demo, summarise
+from potluck.demo.run import (
+    OwnAnswers,
+    Result,
+    _write_report,
+    cells,
+    curve,
+    demo,
+    gain_of,
+    summarise,
+)
 from potluck.objective.methods import method_of
-from potluck.reports.answers import answers
+from potluck.reports.answers import ControlAnswer, answers
 from potluck.types import PotluckError
 from show.terminal.run_folders import HOSTILE, STEERS
 from show.web.run_files import append, completion, make_run
@@ -108,7 +116,8 @@ def test_the_summary_has_what_each_model_wrote_and_what_the_controls_tell(plan):
 
 
 def test_the_report_is_the_page_of_the_runs_with_the_findings_and_their_table(plan, tmp_path):
-    _write_report(result(seeds=(3,)), plan, tmp_path / "report.html")
+    others = plan_of(tmp_path / "other", rounds=2, seeds=range(4, 5))  # without their runs
+    _write_report(result(seeds=(3, 4)), [*plan, *others], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     (data,) = re.findall(r'<script type="application/json" id="kept">(.*?)</script>', page)
     kept = json.loads(data)
@@ -123,6 +132,75 @@ def test_the_report_is_the_page_of_the_runs_with_the_findings_and_their_table(pl
     assert not set(STEERS) & set(page)
 
 
-def test_the_report_has_the_runs_of_the_first_seed(plan, tmp_path):
-    others = plan_of(tmp_path / "other", rounds=2, seeds=range(4, 5))
-    _write_report(result(seeds=(3, 4)), [*plan, *others], tmp_path / "report.html")
+# What it finds, by hand: rounds of 960 completions, by itself with all of it of 1,920.
+
+EACH = 480
+"""Problems of a kind in a round of half of the writing: WINDOW lies within a round."""
+
+
+def course(*shares, added=0.5, each=EACH):
+    """Return a course with these shares of right subtractions, and one of additions."""
+    right = tuple({"-": round(share * each), "+": round(added * each)} for share in shares)
+    return OwnAnswers(right, ({"-": each, "+": each},) * len(shares))
+
+
+def settings(**changes):
+    return {
+        "together": [course(0, 0.4, 0.8, 0.8)],
+        "half": [course(0, 0, 0.5, 0.5)],
+        "alone": [course(0, 0.2, 0.4, 0.6, each=2 * EACH)],
+        **changes,
+    }
+
+
+def answer(control, alone, together=0.5, node="adder"):
+    return ControlAnswer(node, control, together, alone, (0.0, 0.0, 0.0), 24, (8, 8))
+
+
+def result(**changes):
+    content = {
+        "seeds": (7,),
+        "seconds": 123.4,
+        "nodes": {"adder": settings()},
+        "answers": (answer("half", 0.25), answer("alone", 0.75)),
+        **changes,
+    }
+    return Result(**content)
+
+
+def test_a_curve_goes_over_the_completions_that_the_model_wrote_itself_in_the_mean_of_seeds():
+    assert curve([course(0, 0.4)], "-") == [(480, 0.0), (1440, 0.4)]
+    assert curve([course(0, 0.4, each=960)], "-") == [(960, 0.0), (2880, 0.4)]
+    assert curve([course(0, 0.4, added=0.75)], "+") == [(480, 0.75), (1440, 0.75)]
+    pooled = curve([course(0, 0.4), course(0.5, 0.2)], "-")
+    assert pooled == [(480, 0.25), (1440, pytest.approx(0.3))]
+
+
+def test_small_rounds_are_averaged_over_as_many_completions_as_large_ones():
+    # Rounds of 160 completions: 480 around the middle are the round and both its neighbours.
+    shares = [share for _, share in curve([course(0, 0, 0.75, 0, 0, each=80)], "-")]
+    assert shares == pytest.approx([0, 0.25, 0.25, 0.25, 0])
+
+
+def test_the_finding_is_when_three_quarters_of_the_weakest_end_are_reached():
+    # .75 x .5 in whole steps of .05 is .35: together at 480 + .35 / .4 x 960 = 1,320; with half
+    # of the writing at 1,440 + .35 / .5 x 960 = 2,112, with all of it later.
+    found = gain_of("adder", settings())
+    assert (found.level, found.together, found.by_itself) == pytest.approx((0.35, 1320, 2112))
+    told = "right after 1,300 own completions together, by itself after 2,100 at best"
+    assert str(found) == f"adder: 35% of subtractions {told}"
+    assert found.way == "half"
+    sooner = gain_of("adder", settings(alone=[course(0.4, 0.4, each=960)]))
+    assert (sooner.way, sooner.by_itself) == ("alone", 960)
+    # Each model is told of what only its partner can do.
+    assert "additions right after 480 own" in str(gain_of("subtractor", settings()))
+    found = gain_of("adder", dict.fromkeys(settings(), (course(0, 0.05),)))
+    assert str(found) == "adder: too few rounds to learn subtractions"
+
+
+def test_the_rows_have_levels_ratios_and_mean_rewards_over_the_seeds():
+    more = answer("half", 0.35, 0.75), answer("alone", 0.85, 0.75), answer("half", 0, 0, "other")
+    told = result(answers=(*result().answers, *more)).rows
+    assert told == [
+        ["adder", "35% of subtractions", "1,300", "2,100", "1.6", "0.62", "0.30", "0.80"]
+    ]

@@ -22,36 +22,26 @@ def found(monkeypatch):
         sys.modules.pop(name, None)
 
 
-def shape():
-    return importlib.import_module("arithmetic").Shape(
+def test_operations_and_reads_are_counted_by_hand():
+    arithmetic = importlib.import_module("arithmetic")
+    shape = arithmetic.Shape(
         body=10, body_trained=10, head=6, head_trained=6, attention=3, kept=5
-    )
-
-
-def test_writing_reads_a_prompt_once_and_feeds_every_token_but_the_last():
-    writing = importlib.import_module("arithmetic").writing
-    # The prompt: 2 positions through the body, one through the head, 1 + 2 pairs of positions.
+    )  # fmt: skip
+    # Writing. The prompt: 2 positions through the body, one through the head, 1 + 2 pairs of
+    # positions. Of 3 tokens two are fed, which see 3 and 4 positions; of 1 token none is.
     prompt = 2 * 2 * 10 + 2 * 6 + 4 * 3 * (1 + 2)
-    # Of 3 tokens two are fed, which see 3 and 4 positions; of 1 token none is.
     three = 2 * 2 * (10 + 6) + 4 * 3 * (3 + 4)
-    assert writing(shape(), 2, [1]) == prompt
-    assert writing(shape(), 2, [3, 1, 3]) == prompt + 2 * three
-
-
-def test_a_batch_reads_all_weights_once_a_step_and_each_row_what_it_has_written():
-    read = importlib.import_module("arithmetic").numbers_read
-    # The longest has 3 tokens. After a prompt of 2: 3 and 4 positions for it, 3 for the pair; after
-    # a prompt of 4 one token needs none.
-    assert read(shape(), [2, 4], [[3, 2], [1]]) == (10 + 6) * 3 + 5 * (3 + 4 + 3)
-
-
-def test_learning_costs_three_forward_passes_and_checkpointing_a_fourth():
-    learning = importlib.import_module("arithmetic").learning
-    # 2 read and 3 written: 4 positions through the body, 3 through the head, 1 + 2 + 3 + 4 pairs.
+    assert arithmetic.writing(shape, 2, [1]) == prompt
+    assert arithmetic.writing(shape, 2, [3, 1, 3]) == prompt + 2 * three
+    # A batch reads all weights once a step, and each row what it has written. The longest has 3
+    # tokens. After a prompt of 2: 3 and 4 positions for it, 3 for the pair; after one of 4 none.
+    read = arithmetic.numbers_read(shape, [2, 4], [[3, 2], [1]])
+    assert read == (10 + 6) * 3 + 5 * (3 + 4 + 3)
+    # Learning costs three forward passes, and checkpointing a fourth. 2 read and 3 written: 4
+    # positions through the body, 3 through the head, 1 + 2 + 3 + 4 pairs.
     body, head, attention = 2 * 4 * 10, 2 * 3 * 6, 4 * 3 * 10
     whole = 3 * (body + head + attention)
-    plain = learning(shape(), 2, 3, checkpointing=False)
-    twice = learning(shape(), 2, 3, checkpointing=True)
+    plain, twice = (arithmetic.learning(shape, 2, 3, checkpointing=on) for on in (False, True))
     assert (plain.model, plain.executed) == (whole, whole + head)
     assert (twice.model, twice.executed) == (whole, whole + head + body + attention)
 
@@ -69,18 +59,11 @@ def test_a_shape_counts_linear_layers_and_a_tied_head_once():
 
 def test_a_round_is_measured():
     real_round = importlib.import_module("real_round")
+    models = {n: real_round.qwen(16, at, 2, 1, 16, 40) for at, n in ((1, "small"), (2, "large"))}
     scale = real_round.Scale(
-        models={
-            "small": real_round.qwen(16, 1, 2, 1, 16, 40),
-            "large": real_round.qwen(16, 2, 2, 1, 16, 40),
-        },
-        problems=6,
-        group_size=2,
-        new_tokens=4,
-        prompt=5,
-        micro_batch_tokens=32,
+        models=models, problems=6, group_size=2, new_tokens=4, prompt=5, micro_batch_tokens=32,
         product=16,
-    )
+    )  # fmt: skip
     parsed = real_round.parse(["--device", "cpu", "--rounds", "2"])
     phases, ceiling = real_round.measure(scale, parsed)
     names = ["write", "exchange", "grade", "learn"]
@@ -90,8 +73,7 @@ def test_a_round_is_measured():
     assert list(ceiling.flops) == [parsed.dtype]
     for phase in phases:
         assert phase.seconds > 0
-        if phase.name in ("write", "learn"):
-            used = phase.used
+        if used := phase.used:
             assert used.peak_gib >= used.before_gib > 0
             assert used.tokens_per_s == used.tokens / phase.seconds
             share = used.operations / phase.seconds / ceiling.flops[parsed.dtype]
@@ -112,7 +94,7 @@ def test_both_paths_of_the_memory_benchmark_compute_one_gradient(monkeypatch):
     memory = importlib.import_module("memory")
     network = tiny.policy(tie_word_embeddings=True, sharpness=1.0).network
     at_once = 3 * network.config.vocab_size
-    monkeypatch.setattr("potluck.model.scoring.LOGITS_AT_ONCE", at_once)
+    monkeypatch.setattr("potluck.model.policy.LOGITS_AT_ONCE", at_once)
     gradients = []
     for path in ("plain", "chunked", "body", "alone"):
         network.zero_grad()

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -118,30 +119,18 @@ def test_both_grades_come_out_of_the_number_that_they_were_put_into(tmp_path):
     assert gpu_table.grades(file) == {"strict": [1, 1, 0, 0], "lenient": [1, 0, 1, 0]}
 
 
-class Child:
-    """A program that ends when it is asked to."""
-
-    def __init__(self, *_, **__):
-        self.signals, self.code = [], 130
-        Child.last = self
-
-    def wait(self, limit_s):
-        if not self.signals:
-            raise subprocess.TimeoutExpired("child", limit_s)
-        return self.code
-
-    send_signal = property(lambda self: self.signals.append)
-
-
-def a_day(tmp_path, minutes="40"):
-    return gpu_day.Day(gpu_day.parse(["--out", str(tmp_path), "--minutes", minutes]))
-
-
 def test_a_run_that_takes_too_long_is_asked_to_stop_and_has_not_failed(tmp_path, monkeypatch):
+    child = mock.Mock()
+    child.wait.side_effect = [subprocess.TimeoutExpired("child", 1.0), 130]
+    monkeypatch.setattr(gpu_day.subprocess, "Popen", lambda *_, **__: child)
     day = a_day(tmp_path)
-    monkeypatch.setattr(gpu_day.subprocess, "Popen", Child)
     day.call(gpu_day.STEPS[0], ["-m", "potluck"], 1.0)
-    assert (Child.last.signals, day.failed) == ([gpu_day.signal.SIGINT], {})
+    child.send_signal.assert_called_once_with(gpu_day.signal.SIGINT)
+    assert day.failed == {}
+
+
+def a_day(tmp_path):
+    return gpu_day.Day(gpu_day.parse(["--out", str(tmp_path), "--minutes", "40"]))
 
 
 def test_what_failed_is_in_the_table_by_its_last_line(tmp_path):

@@ -1,19 +1,5 @@
-"""The floor plan: which room may open the door of which.
-
-    types <- objective | tasks | model <- rollout | exchange | schedule <- node
-    node <- builder <- evaluation <- launch | doctor | replay <- cli
-    types <- fields <- objective, tasks, rollout <- config <- node, builder, launch, cli ...
-    types <- reports <- exchange, node, show.terminal, show.trackers, launch, replay, cli
-    reports, show.terminal, show.trackers <- show.notebook <- launch
-    reports, show.terminal, exchange <- show.web <- demo, cli
-
-``objective``, ``tasks``, ``rollout``, ``exchange`` and ``schedule`` do not know each other;
-only ``node`` sees them all. ``rollout`` sees ``model``, the policy. A room that read ``config``
-could not be used without a run; the options of a task or an engine stand in its own room, where
-``config`` finds them. ``show`` knows what a run reports and tells, and nothing of how it is made;
-its three folders are rooms. ``confined``, ``files``, ``intervals`` and ``version`` are for
-everybody. Torch stays out of whatever a person waits for: seconds pass while it is imported.
-"""
+"""The floor plan of CONTRIBUTING.md: which room may open the door of which. Torch stays out of
+whatever a person waits for: seconds pass while it is imported."""
 
 import ast
 import re
@@ -28,79 +14,51 @@ import potluck
 ROOT = Path(potluck.__file__).parent
 FIVE = {"objective", "tasks", "rollout", "exchange", "schedule"}
 EVERYBODY_MAY = {"confined", "episode", "files", "intervals", "version"}
+PLAN = {
+    "types": "",
+    "episode": "types",
+    "fields": "types",
+    "confined": "",
+    "files": "",
+    "intervals": "",
+    "template": "torch",
+    "version": "",
+    "config": "exchange fields objective rollout tasks types",
+    "objective": "fields torch",
+    "tasks": "fields template types",
+    "model": "template torch types",
+    "rollout": "fields model torch types",
+    "exchange": "fields reports types",
+    "schedule": "types",
+    "reports": "types",
+    "show": "reports show.terminal show.trackers types",
+    "show.terminal": "objective reports types",
+    "show.trackers": "reports torch types",
+    "show.web": "exchange reports show.terminal types",
+    "node": "FIVE config model reports torch types",
+    "builder": "FIVE config fields model node show.trackers torch types",
+    "evaluation": "FIVE builder config model node torch types",
+    "launch": "FIVE builder config evaluation node reports show.notebook show.terminal"
+    " show.trackers torch types",
+    "doctor": "FIVE builder config fields torch types",
+    "replay": "FIVE builder config evaluation fields model node reports show.terminal torch types",
+    "demo": "config launch reports show.terminal show.web types",
+    "cli": "STARTING_RECIPE builder config demo doctor evaluation exchange launch node replay"
+    " reports show.terminal show.web tasks types",
+    "__init__": "builder config launch show.notebook show.terminal types",
+    "__main__": "cli",
+}
 MAY_IMPORT = {
-    "types": set(),
-    "episode": {"types"},
-    "fields": {"types"},
-    "confined": set(),
-    "files": set(),
-    "intervals": set(),
-    "template": {"torch"},
-    "version": set(),
-    "config": {"exchange", "fields", "objective", "rollout", "tasks", "types"},
-    "objective": {"fields", "torch"},
-    "tasks": {"fields", "template", "types"},
-    "model": {"template", "torch", "types"},
-    "rollout": {"fields", "model", "torch", "types"},
-    "exchange": {"fields", "reports", "types"},
-    "schedule": {"types"},
-    "reports": {"types"},
-    "show": {"reports", "show.terminal", "show.trackers", "types"},
-    "show.terminal": {"objective", "reports", "types"},
-    "show.trackers": {"reports", "torch", "types"},
-    "show.web": {"exchange", "reports", "show.terminal", "types"},
-    "node": {"config", "model", "reports", "torch", "types"} | FIVE,
-    "builder": {"config", "fields", "model", "node", "show.trackers", "torch", "types"} | FIVE,
-    "evaluation": {"builder", "config", "model", "node", "torch", "types"} | FIVE,
-    "launch": {
-        "builder",
-        "config",
-        "evaluation",
-        "node",
-        "reports",
-        "show.notebook",
-        "show.terminal",
-        "show.trackers",
-        "torch",
-        "types",
-    }
-    | FIVE,
-    "doctor": {"builder", "config", "fields", "torch", "types"} | FIVE,
-    "replay": {
-        "builder",
-        "config",
-        "evaluation",
-        "fields",
-        "model",
-        "node",
-        "reports",
-        "show.terminal",
-    }
-    | {"torch", "types"}
-    | FIVE,
-    "demo": {
-        "STARTING_RECIPE",
-        "config",
-        "launch",
-        "reports",
-        "show.terminal",
-        "show.web",
-        "types",
-    },
-    "cli": {"STARTING_RECIPE", "builder", "config", "demo", "doctor", "evaluation", "exchange"}
-    | {"launch", "node", "replay", "reports", "show.terminal", "show.web", "tasks", "types"},
-    "__init__": {"builder", "config", "launch", "show.notebook", "show.terminal", "types"},
-    "__main__": {"cli"},
+    room: {*names.removeprefix("FIVE").split()} | (FIVE if names.startswith("FIVE") else set())
+    for room, names in PLAN.items()
 }
 NO_CODE = {"models", "py.typed", "recipe.toml", "recipe-maze.toml", "recipe-calculator.toml"}
 """What is in the house and is no room: it holds no Python."""
 
 
 def doors(source, package):
-    """The rooms (and torch, and names of the root) that a module of ``package`` imports.
-
-    However it does so: in a function, under TYPE_CHECKING, relative to itself.
-    """
+    """The rooms (and torch, and names of the root) that a module of ``package`` imports: in a
+    function, under TYPE_CHECKING, relative to itself."""
     for node in ast.walk(ast.parse(source)):
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
@@ -131,12 +89,9 @@ def test_a_door_is_seen_however_it_is_opened(source):
     assert set(doors(source, "potluck.objective")) == {"node"}
 
 
-@pytest.mark.parametrize("source", ["import torch.nn as nn", "from transformers import x"])
-def test_torch_is_seen_by_whatever_name_it_comes(source):
-    assert set(doors(source, "potluck.objective")) == {"torch"}
-
-
-def test_what_is_not_a_door_is_not_taken_for_one():
+def test_torch_is_seen_by_whatever_name_it_comes_and_what_is_no_door_is_not():
+    for source in ("import torch.nn as nn", "from transformers import x"):
+        assert set(doors(source, "potluck.objective")) == {"torch"}
     innocent = "import types\nfrom types import MappingProxyType\nfrom . import losses"
     assert set(doors(innocent, "potluck.objective")) <= {"objective"}
 
@@ -172,46 +127,29 @@ def test_room_opens_only_its_doors(room):
 
 def loaded_by(*modules):
     """What is imported in the end, in a process of its own: here everything already is."""
-    code = (
-        f"import sys; sys.path.insert(0, {str(ROOT.parent)!r}); "
-        f"import {', '.join(modules)}; print(*sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
-    )
-    return set(done.stdout.split())
+    code = f"import sys; sys.path.insert(0, {str(ROOT.parent)!r}); import {', '.join(modules)}"
+    words = [sys.executable, "-c", f"{code}; print(*sys.modules)"]
+    return set(subprocess.run(words, capture_output=True, text=True, check=True).stdout.split())
 
 
 def test_whoever_only_reads_a_recipe_a_message_or_a_run_never_waits_for_torch():
-    rooms = ("config", "exchange", "schedule", "show.terminal", "tasks", "show.trackers", "reports")
-    light = {
-        f"potluck.{room}"
-        for room in (*rooms, "launch.local_swarm", "doctor.examine", "show.web.server")
-    } | {"potluck.show.web.place", "potluck.show.web.kept", "potluck.evaluation.request"}
-    light |= {"potluck.show.web.swarm", "potluck.exchange.zenoh.observer"}
+    rooms = "config exchange schedule show.terminal tasks show.trackers reports doctor.examine"
+    pages = "show.web.server show.web.place show.web.page"
+    others = ["launch.local_swarm", "evaluation.request"]
+    light = {f"potluck.{room}" for room in [*rooms.split(), *pages.split(), *others]}
     loaded = loaded_by("potluck", "potluck.cli", *light)
     assert light | {"potluck.types"} <= loaded
     assert not {"torch", "transformers", "matplotlib", "potluck.launch.rounds"} & loaded
     # An extra brings them: nobody needs them who opens no page.
-    assert not {"starlette", "uvicorn"} & loaded_by("potluck.cli", "potluck.show.web.kept")
+    assert not {"starlette", "uvicorn"} & loaded_by("potluck.cli", "potluck.show.web.page")
     # Each run of the demo is another process; its picture is drawn without a window.
     assert not {"torch", "matplotlib.pyplot"} & loaded_by("potluck.demo.run")
 
 
 def test_the_public_interface_is_what_it_says_and_loads_torch_at_its_first_use():
-    from potluck.builder import plan
-    from potluck.launch import in_process, rounds
-    from potluck.show import notebook
-
-    assert potluck.run is in_process.run
-    assert potluck.join is in_process.join
-    assert potluck.RunResult is rounds.RunResult
-    assert potluck.BackgroundRun is in_process.BackgroundRun
-    assert potluck.read_run is notebook.read_run
-    assert potluck.plan_cost is plan.plan_cost
     assert set(potluck.__all__) <= set(dir(potluck))
     for name in potluck.__all__:
-        assert getattr(potluck, name) is not None
+        assert getattr(getattr(potluck, name), "__name__", name) == name
     with pytest.raises(AttributeError, match="module 'potluck' has no attribute 'walk'"):
         _ = potluck.walk
 

@@ -11,7 +11,7 @@ from potluck.node.pace.together import Together
 from potluck.node.participant import Author
 from potluck.node.storage.record import Record
 from potluck.reports.status import PeerLine
-from potluck.rollout.settings import EngineSettings
+from potluck.rollout.base import EngineSettings
 from potluck.rollout.texts.options import OpenAIOptions
 from potluck.schedule import Share
 from potluck.types import Problem

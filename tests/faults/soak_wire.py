@@ -32,11 +32,12 @@ from potluck.episode import MOST_TURNS
 from potluck.exchange import Limits, WireError, decode, decode_round, encode
 from potluck.exchange.keys.keys import BATCH, verify, without_signature
 from potluck.exchange.protocol.signed import (
-    ANNOUNCEMENTS,
     MAX_OFFERS,
     STATUS,
-    STATUS_LINES,
     WHAT,
+    Announcement,
+    SignedStatus,
+    read_signed,
     split_answer,
 )
 from potluck.reports.status import MOST_AUTHORS
@@ -104,7 +105,7 @@ def _read_and_write_again(signed):
 
 def _read_announcement(signed):
     """As a node hears it: before its signature, which a flood would cost more, and behind it."""
-    got = ANNOUNCEMENTS.read(signed, run="run", node="north")
+    got = read_signed(Announcement, signed, run="run", node="north")
     rounds = [offer.round for offer in got.offers()]
     verify(WHAT, signed, got.public)
     assert len(rounds) <= MAX_OFFERS, "too many offers"
@@ -117,7 +118,7 @@ def _read_answer(data):
 
 
 def _read_status(signed):
-    got = STATUS_LINES.read(signed, run="run", node="north")
+    got = read_signed(SignedStatus, signed, run="run", node="north")
     verify(STATUS, signed, got.public)
     assert len(got.line.authors) <= MOST_AUTHORS, "too many authors"
     for part in (got.line, *got.line.authors.values()):

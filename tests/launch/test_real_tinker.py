@@ -47,8 +47,8 @@ from potluck.node.learning.remote import RemoteLearner
 from potluck.node.storage.checkpoint import newest, served
 from potluck.node.storage.export import export
 from potluck.objective.methods import METHODS, ObjectiveConfig
-from potluck.rollout.tinker.options import TinkerOptions
-from potluck.rollout.tinker.session import TinkerSession
+from potluck.rollout.texts.options import TinkerOptions
+from potluck.rollout.tinker import TinkerSession
 from potluck.types import Completion, PotluckError, Problem
 from real_server import RealServer
 

@@ -9,8 +9,8 @@ from potluck.builder.memory import adapted_layers, adapter_numbers
 from potluck.config import LoraConfig
 from potluck.model import LanguageModel, ModelError
 from potluck.model.loading import BUILDING
-from potluck.model.lora import adapter_off, add_adapter, restore_adapter, targets_of, trained
 from potluck.model.shape import shape_of
+from potluck.model.training import adapter_off, add_adapter, restore_adapter, targets_of, trained
 
 
 def adapted(*, seed=0, rank=2, targets=("q_proj", "v_proj"), alpha=4.0, dropout=0.0):

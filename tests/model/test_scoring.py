@@ -16,7 +16,7 @@ from transformers import (
 )
 
 import tiny
-from potluck.model import LanguageModel, ModelError, scoring
+from potluck.model import LanguageModel, ModelError
 
 PROMPTS = [np.int32([1, 5, 6]), np.int32([1]), np.int32([1, 9, 9, 9, 9])]
 TOKENS = [np.int32([tiny.PAD, 2]), np.int32([4, 5, 6, 7, 8, 2]), np.int32([2])]
@@ -57,7 +57,7 @@ def in_one_piece(policy, temperature):
 @pytest.mark.parametrize("chunk", [4, 100])
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_whatever_the_chunk_values_and_gradients_are_those_of_one_piece(kind, chunk, monkeypatch):
-    monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", chunk * SMALL["vocab_size"])
+    monkeypatch.setattr("potluck.model.policy.LOGITS_AT_ONCE", chunk * SMALL["vocab_size"])
     grains = torch.arange(1.0, 1 + 3 * 6).reshape(3, 6)  # no two tokens count alike
     seen = []
     for score in (
@@ -77,7 +77,7 @@ def test_whatever_the_chunk_values_and_gradients_are_those_of_one_piece(kind, ch
 
 
 def test_no_more_logits_exist_at_once_than_allowed(monkeypatch):
-    monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", 2 * SMALL["vocab_size"])
+    monkeypatch.setattr("potluck.model.policy.LOGITS_AT_ONCE", 2 * SMALL["vocab_size"])
     policy, sizes = made("untied"), []
     policy.network.lm_head.register_forward_hook(lambda m, i, out: sizes.append(out.shape[1]))
     logp_MT = policy.logp(PROMPTS, TOKENS, temperature=1.0)

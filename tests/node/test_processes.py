@@ -31,9 +31,8 @@ from potluck.node.learning.group import (
     process_group,
 )
 from potluck.node.storage import checkpoint
-from potluck.rollout.base import GreedySampler, RolloutRequest
+from potluck.rollout.base import EngineSettings, GreedySampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.settings import EngineSettings
 from potluck.types import Problem
 
 SOURCE = str(Path(node.__file__).parents[2])

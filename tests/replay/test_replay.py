@@ -1,4 +1,5 @@
-"""A replay is the run again where nothing was changed, and a measurement where something was."""
+"""A replay is the run again where nothing was changed, and a measurement where something was; the
+command prints means and leaves each line."""
 
 import json
 import math
@@ -6,6 +7,7 @@ import shutil
 
 import pytest
 import torch
+from rich.console import Console
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM
 
@@ -13,21 +15,14 @@ import paper
 import tiny
 from node.test_learner import batch_of, learner_of, ragged_groups
 from potluck.builder.task import make_task
-from potluck.config import ConfigError, from_tree
+from potluck.config import ConfigError
 from potluck.launch.in_process import run
 from potluck.model import ModelError
 from potluck.node.storage import checkpoint
 from potluck.objective import habit
-from potluck.replay import measure
 from potluck.replay import run as rehearsal
-from potluck.replay.measure import (
-    cosine,
-    fresh_groups,
-    on_policy_gradient,
-    replay_node,
-)
-from potluck.replay.plan import ReplayError, make_plan
-from potluck.replay.run import RecordedExchange, node_of, replay
+from potluck.replay.plan import ReplayError, ReplayRow, differences_table, make_plan, table
+from potluck.replay.run import RecordedExchange, cosine, node_of, replay, replay_node
 from potluck.types import NonFiniteError
 
 NAMES = ("large", "small")
@@ -35,27 +30,14 @@ ROUNDS = 3
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    return {name: tiny.save(folder / name, seed=i) for i, name in enumerate(NAMES)}
-
-
-@pytest.fixture(scope="module")
-def recipe(models):
+def recipe(tiny_models):
     def make(*overrides, names=NAMES):
-        tree = {
-            "name": "tiny",
-            "rounds": ROUNDS,
-            "problems_per_round": 4,
-            "group_size": 4,
-            "threads": 1,
-            "task": {"name": "digits", "reward": "hash"},
-            "sampling": {"max_new_tokens": 6, "max_total_tokens": 32},
-            "objective": {"method": "f-tis", "divergence_limit": 1.0, "updates_per_round": 2},
-            "evaluation": {"every": 2, "problems": 8, "out_of_distribution": 0},
-            "node": {name: {"model": models[name], "learning_rate": 1e-3} for name in names},
-        }
-        return from_tree(tree, overrides)
+        return tiny.recipe(
+            {name: tiny_models[name] for name in names},
+            *("rounds=3", "objective.updates_per_round=2", "objective.divergence_limit=1.0"),
+            *("evaluation.every=2", "evaluation.problems=8"),
+            *overrides,
+        )
 
     return make
 
@@ -77,13 +59,23 @@ def everything_in(folder):
     return {p: p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
 
 
-def rehearsed(folder, name, method, scratch):
-    """(lines, node) after a replay of one node."""
+def before_the_first_round(folder, name, method, scratch):
+    """The node, its recording, and the recipe."""
     plan = make_plan(folder, methods=method, node=name, out=scratch / "out")
     tape = RecordedExchange(folder, plan.config.name, name, plan.rounds[name])
-    made = plan.config, method, tape, make_task(plan.config), scratch / "node"
-    node = node_of(*made, trust_code=True)
-    return list(replay_node(node, method, tape.rounds, plan.config)), node
+    node = node_of(plan.config, method, tape, make_task(plan.config), scratch / "node")
+    return node, tape, plan.config
+
+
+def rehearsed(folder, name, method, scratch):
+    """(lines, node) after a replay of one node."""
+    node, tape, config = before_the_first_round(folder, name, method, scratch)
+    return list(replay_node(node, method, tape.rounds, config)), node
+
+
+def replayed(folder, methods, out, *, rounds=None, say=pytest.fail, node="small", **options):
+    plan = make_plan(folder, methods=methods, node=node, rounds=rounds, out=out)
+    return list(replay(plan, say=say, **options))
 
 
 def has_weights_of(node, folder):
@@ -108,9 +100,8 @@ def test_with_the_runs_own_method_the_runs_weights_come_back_to_the_bit(recorded
     assert seen == {2: asked[2], 3: asked[3]}
 
 
-@pytest.fixture
-def weights(tmp_path, monkeypatch):
-    """Names of weights of one's own: that of LWS, and one that is 0 for others."""
+def test_a_weight_of_ones_own_is_that_of_lws_with_another_weight(recipe, tmp_path, monkeypatch):
+    """It is code, and goes with a run without log-probabilities."""
     (tmp_path / "own.py").write_text(
         "from potluck.objective.weights import batch_weight, typicality\n"
         "whole = batch_weight(typicality.of)\n"
@@ -118,26 +109,17 @@ def weights(tmp_path, monkeypatch):
         "def unknown(rows, options):\n    return rows.logp_gen_BT.sum(dim=1)\n"
     )
     monkeypatch.chdir(tmp_path)
-    return {name: f"own.py:{name}" for name in ("whole", "nobody", "unknown")}
-
-
-def test_a_weight_of_ones_own_is_that_of_lws_with_another_weight(recipe, tmp_path, weights):
-    """It is code, and goes with a run without log-probabilities."""
     run(recipe('objective={method="lws"}', "rounds=1"), tmp_path / "run")
-
-    def replayed(*methods, **options):
-        out = tmp_path / "-".join(methods).replace(":", "-")
-        plan = make_plan(tmp_path / "run", methods=",".join(methods), node="small", out=out)
-        rows = replay(plan, say=print, **options)
-        return {row.method: (row.cosine, row.gradient_norm) for row in rows}
-
     with pytest.raises(ConfigError, match=r"runs code, .*'own.py:nobody'.* --trust-code"):
-        replayed(weights["nobody"])
-    found = replayed("lws", weights["whole"], weights["nobody"], trust_code=True)
-    assert found[weights["whole"]] == pytest.approx(found["lws"], abs=1e-6)
-    assert found[weights["nobody"]] != pytest.approx(found["lws"], abs=1e-6)
+        replayed(tmp_path / "run", "own.py:nobody", tmp_path / "untrusted", say=print)
+    methods, options = "lws,own.py:whole,own.py:nobody", {"say": print, "trust_code": True}
+    rows = replayed(tmp_path / "run", methods, tmp_path / "out", **options)
+    lws, whole, nobody = ((row.cosine, row.gradient_norm) for row in rows)
+    assert whole == pytest.approx(lws, abs=1e-6)
+    assert nobody != pytest.approx(lws, abs=1e-6)
     with pytest.raises(NonFiniteError, match="every method broke down"):
-        replayed(weights["unknown"], trust_code=True)  # nobody told its log-probabilities
+        # nobody told its log-probabilities
+        replayed(tmp_path / "run", "own.py:unknown", tmp_path / "other", **options)
 
 
 def test_the_habit_test_works_in_a_replay_as_in_the_run(recipe, tmp_path, monkeypatch):
@@ -154,10 +136,9 @@ def test_the_habit_test_works_in_a_replay_as_in_the_run(recipe, tmp_path, monkey
 
 
 def test_adapters_dropout_and_strange_settings_come_back_too(recipe, tmp_path):
-    odd = ("objective.method=vis", "plan=horizontal", "sampling.temperature=0.8", "seed=5",
+    odd = ("objective={method='vis'}", "plan=horizontal", "sampling.temperature=0.8", "seed=5",
            "node.large.lora.r=4", "node.large.lora.dropout=0.2")  # fmt: skip
-    config = recipe(*odd[1:], 'objective={"method"="vis"}')
-    run(config, tmp_path / "run")
+    run(recipe(*odd), tmp_path / "run")
     _, node = rehearsed(tmp_path / "run", "large", "vis", tmp_path)
     node.learner.policy.network.save_pretrained(tmp_path / "again")
     name = "adapter_model.safetensors"
@@ -169,45 +150,21 @@ def test_a_run_at_its_own_pace_comes_back_and_is_measured_on_the_problems_it_wro
     recipe, tmp_path, monkeypatch
 ):
     run(recipe("pace=free", "plan=horizontal"), tmp_path / "run")
-    asked = []
-    real = measure.fresh_groups
+    asked, real = [], rehearsal.fresh_groups
 
     def noted(node, round, ids, *, take):
         asked.append(ids)
         return real(node, round, ids, take=take)
 
-    monkeypatch.setattr(measure, "fresh_groups", noted)
+    monkeypatch.setattr(rehearsal, "fresh_groups", noted)
     _, node = rehearsed(tmp_path / "run", "small", "f-tis", tmp_path / "scratch")
     assert has_weights_of(node, tmp_path / "run")
     wrote = [[*line["rewards"]] for line in lines_of(tmp_path / "run", "small", "written")]
     assert [sorted(ids) for ids in asked[::2]] == [sorted(ids) for ids in wrote]
 
 
-def test_a_replay_leaves_the_runs_folder_as_it_was(recorded, tmp_path):
-    before = everything_in(recorded)
-    plan = make_plan(recorded, methods="tis", rounds=1, out=tmp_path / "out")
-    lines = list(replay(plan, say=pytest.fail))
-    assert [(line.node, line.method, line.round) for line in lines] == [
-        (node, "tis", 0) for node in NAMES
-    ]
-    assert everything_in(recorded) == before
-    assert not list((tmp_path / "out").iterdir())
-
-
-@pytest.fixture
-def first_node(recorded, tmp_path):
-    """A node of the run before its first round."""
-
-    def make(method="f-tis", folder=recorded, name="small"):
-        plan = make_plan(folder, methods=method, node=name, out=tmp_path / "out")
-        tape = RecordedExchange(folder, plan.config.name, name, plan.rounds[name])
-        return node_of(plan.config, method, tape, make_task(plan.config), tmp_path / method)
-
-    return make
-
-
-def some_ids(node, count=4):
-    return list(node.pace.agenda.ids[:count])
+def fresh_groups(node, round=0, take=0):
+    return rehearsal.fresh_groups(node, round, list(node.pace.agenda.ids[:4]), take=take)
 
 
 def test_the_sample_size_over_all_is_that_of_everyones_tokens_by_plain_loops():
@@ -218,32 +175,27 @@ def test_the_sample_size_over_all_is_that_of_everyones_tokens_by_plain_loops():
     assert {batch.completions[row].author for row in rows} == {"south", "north"}
     start = [scored.logp_start_BT[row][batch.mask_BT[row]].tolist() for row in rows]
     gen = [batch.completions[row].logp_T.tolist() for row in rows]
-    found = measure._everyone(scored).effective_sample_size
+    found = rehearsal._everyone(scored).effective_sample_size
     assert found == pytest.approx(paper.effective_sample_size(start, gen), rel=1e-3)
 
 
-def test_alone_in_the_first_round_all_methods_have_one_gradient(recipe, tmp_path):
+def test_in_the_first_round_all_methods_have_one_gradient_alone_and_their_own_together(
+    recipe, recorded, tmp_path
+):
     run(recipe("rounds=1", names=["small"]), tmp_path / "alone")
-    plan = make_plan(tmp_path / "alone", methods="nois,tis,f-tis,lws", out=tmp_path / "out")
-    lines = list(replay(plan, say=pytest.fail))
-    assert len(lines) == 4
-    assert len({round(line.cosine, 5) for line in lines}) == 1
-    assert len({line.ceiling for line in lines}) == 1
-    assert all(line.effective_sample_size == pytest.approx(1, abs=1e-4) for line in lines)
+    alone = replayed(tmp_path / "alone", "nois,tis,f-tis,lws", tmp_path / "a")
+    assert (len(alone), len({round(line.cosine, 5) for line in alone})) == (4, 1)
+    assert all(line.effective_sample_size == pytest.approx(1, abs=1e-4) for line in alone)
+    together = replayed(recorded, "nois,tis,f-tis", tmp_path / "b", rounds=1)
+    assert len({round(line.cosine, 3) for line in together}) == 3
+    assert all(line.effective_sample_size < 0.99 for line in together)
+    for lines in (alone, together):  # one model, and the same dice
+        assert len({line.ceiling for line in lines}) == 1
 
 
-def test_together_methods_part_in_the_first_round(recorded, tmp_path):
-    out = tmp_path / "out"
-    plan = make_plan(recorded, methods="nois,tis,f-tis", node="small", rounds=1, out=out)
-    lines = list(replay(plan, say=pytest.fail))
-    assert len({round(line.cosine, 3) for line in lines}) == 3
-    assert len({line.ceiling for line in lines}) == 1  # one model, and the same dice
-    assert all(line.effective_sample_size < 0.99 for line in lines)
-
-
-def test_the_on_policy_gradient_is_that_of_the_paper_by_plain_loops(first_node):
-    node = first_node()
-    groups = fresh_groups(node, 0, some_ids(node), take=0)
+def test_the_on_policy_gradient_is_that_of_the_paper_by_plain_loops(recorded, tmp_path):
+    node, *_ = before_the_first_round(recorded, "small", "f-tis", tmp_path)
+    groups = fresh_groups(node)
     policy = node.learner.policy
     network = policy.network
     total, count = 0.0, sum(len(group.rows) for group in groups)
@@ -263,17 +215,17 @@ def test_the_on_policy_gradient_is_that_of_the_paper_by_plain_loops(first_node):
     (-total / count).backward()
     expected = [p.grad.clone() for p in network.parameters() if p.requires_grad]
     network.zero_grad()
-    found = on_policy_gradient(node.learner, groups)
+    found = rehearsal.on_policy_gradient(node.learner, groups)
     assert sum(float(g.square().sum()) for g in expected) > 0
     for mine, theirs in zip(found, expected, strict=True):
         assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
 
 
-def test_two_takes_are_two_draws_and_one_take_is_one(first_node):
-    node = first_node()
+def test_two_takes_are_two_draws_and_one_take_is_one(recorded, tmp_path):
+    node, *_ = before_the_first_round(recorded, "small", "f-tis", tmp_path)
 
     def tokens(round, take):
-        groups = fresh_groups(node, round, some_ids(node), take=take)
+        groups = fresh_groups(node, round, take)
         assert [len(group.rows) for group in groups] == [4] * 4
         return [row.token_T.tolist() for group in groups for row in group.rows]
 
@@ -299,28 +251,12 @@ def test_the_cosine_is_with_both_estimates_and_the_ceiling_is_between_them(
     recorded, tmp_path, monkeypatch
 ):
     given = iter([[torch.tensor([1.0, 0.0])], [torch.tensor([3.0, 4.0])]])
-    monkeypatch.setattr(measure, "on_policy_gradient", lambda learner, groups: next(given))
-    monkeypatch.setattr(measure, "cosine", lambda a, b: cosine(a if len(a) == 1 else E2, b))
+    monkeypatch.setattr(rehearsal, "on_policy_gradient", lambda learner, groups: next(given))
+    monkeypatch.setattr(rehearsal, "cosine", lambda a, b: cosine(a if len(a) == 1 else E2, b))
     E2 = [torch.tensor([0.0, 1.0])]
-    plan = make_plan(recorded, methods="tis", node="small", rounds=1, out=tmp_path / "out")
-    (line,) = replay(plan, say=pytest.fail)
+    (line,) = replayed(recorded, "tis", tmp_path / "out", rounds=1)
     assert line.ceiling == pytest.approx(0.6)
     assert line.cosine == pytest.approx((0 + 0.8) / 2)
-
-
-def test_a_method_that_breaks_down_is_said_and_the_next_one_begins(recorded, tmp_path, monkeypatch):
-    true = rehearsal.replay_node
-
-    def breaks(node, method, *rest):
-        if method == "nois":
-            raise NonFiniteError("round 0, node 'small': the weights are not finite")
-        yield from true(node, method, *rest)
-
-    monkeypatch.setattr(rehearsal, "replay_node", breaks)
-    said = []
-    plan = make_plan(recorded, methods="nois,tis", node="small", rounds=1, out=tmp_path / "out")
-    assert [line.method for line in replay(plan, say=said.append)] == ["tis"]
-    assert said == ["nois broke down: round 0, node 'small': the weights are not finite"]
 
 
 @pytest.fixture
@@ -346,28 +282,24 @@ def test_a_node_that_is_elsewhere_is_left_out_unless_it_is_asked_for(copied):
         make_plan(copied, methods="tis", node="large")
 
 
-def test_a_round_that_is_missing_or_damaged_is_said_before_anything_is_learned(copied):
-    plan = make_plan(copied, methods="tis", node="small")
+def test_rounds_that_are_missing_or_damaged_are_said_before_anything_is_learned(copied):
+    plan = make_plan(copied, methods="tis", node="small", out=copied.parent / "out")
     file = copied / "small" / "rounds" / "000001.ptlk"
     for damage in (lambda: file.write_bytes(b""), file.unlink):
         damage()
         with pytest.raises(ReplayError, match=r"000001.ptlk is missing or damaged.*--rounds 1"):
             next(replay(plan, say=pytest.fail))
-
-
-def test_a_folder_of_rounds_that_is_missing_is_said_and_not_made(copied):
     shutil.rmtree(copied / "small" / "rounds")
-    plan = make_plan(copied, methods="tis", node="small", out=copied.parent / "out")
-    before = everything_in(copied)
+    before = everything_in(copied)  # a folder of rounds that is missing is not made
     with pytest.raises(ReplayError, match=r"there is no .*rounds, but 'small' learned from rounds"):
         next(replay(plan, say=pytest.fail))
     assert everything_in(copied) == before
 
 
 def test_a_model_that_did_not_write_the_first_round_is_refused_before_any_node_learns(
-    recipe, models, tmp_path
+    recipe, tiny_models, tmp_path
 ):
-    model = shutil.copytree(models["small"], tmp_path / "model")
+    model = shutil.copytree(tiny_models["small"], tmp_path / "model")
     run(recipe(f"node.small.model={model}", "rounds=1"), tmp_path / "run")
     plan = make_plan(tmp_path / "run", methods="tis")
     assert list(plan.rounds) == ["large", "small"]
@@ -382,15 +314,120 @@ def test_a_model_that_did_not_write_the_first_round_is_refused_before_any_node_l
         next(replay(plan, say=pytest.fail))
 
 
-@pytest.mark.parametrize(
-    "words, complaint",
-    [
-        ({"methods": "nois,f-tsi"}, "--method has 'f-tsi'; did you mean 'f-tis'?"),
-        ({"methods": "ppo"}, "--method has 'ppo'; there is nois, vis, tis"),
-        ({"methods": " ,"}, "--method is ' ,'; choose some of nois,vis,"),
-        ({"methods": "tis", "node": "smal"}, "--node is 'smal'.*did you mean 'small'?"),
-    ],
-)
-def test_what_was_mistyped_is_said(recorded, words, complaint):
-    with pytest.raises(ReplayError, match=complaint.replace("?", r"\?")):
-        make_plan(recorded, **words)
+# The command.
+
+
+def lines_in(out):
+    lines = [json.loads(line) for line in (out / "replay.jsonl").read_text().splitlines()]
+    return [(line["node"], line["method"], line["round"]) for line in lines]
+
+
+def test_it_shows_a_table_leaves_every_line_and_the_runs_folder_as_it_was(
+    recorded, potluck_says, tmp_path
+):
+    before, out = everything_in(recorded), tmp_path / "out"
+    words = "--method", "nois,tis", "--rounds", "2", "--out", out
+    code, said, complaint = potluck_says("replay", recorded, *words)
+    assert (code, complaint, everything_in(recorded) == before) == (0, "", True)
+    rows = [row.split() for row in said.splitlines()]
+    assert ["small", "NoIS", "1-2"] in [row[:3] for row in rows]
+    assert ["small", "TIS", "-", "NoIS", "2"] in [row[:5] for row in rows]
+    assert str(out / "replay.jsonl") in said
+    assert lines_in(out) == [(n, m, r) for n in NAMES for m in ("nois", "tis") for r in (0, 1)]
+    assert [path.name for path in out.iterdir()] == ["replay.jsonl"]
+    assert potluck_says("replay", recorded, "--out", out)[::2] == (
+        2, f"potluck: {out} exists; --out names another folder, or remove it\n",
+    )  # fmt: skip
+
+
+def test_a_method_that_breaks_down_is_said_and_the_next_one_begins(
+    recorded, potluck_says, tmp_path, monkeypatch
+):
+    true, task, trusted, broken = rehearsal.replay_node, rehearsal.make_task, [], {"nois"}
+
+    def breaks(node, method, *rest):
+        if method in broken:
+            raise NonFiniteError("the weights are not finite")
+        yield from true(node, method, *rest)
+
+    def make_task(config, *, trust_code, **grading):
+        trusted.append(trust_code)
+        return task(config, trust_code=trust_code, **grading)
+
+    monkeypatch.setattr(rehearsal, "replay_node", breaks)
+    monkeypatch.setattr(rehearsal, "make_task", make_task)
+    words = "replay", recorded, "--method", "nois,tis", "--node", "small", "--rounds", "1", "--out"
+    told = [f"potluck: {name} broke down: the weights are not finite" for name in ("nois", "tis")]
+    code, _, complaint = potluck_says(*words, tmp_path / "a", "--trust-code")
+    assert (code, complaint.splitlines(), trusted) == (0, told[:1], [True])
+    assert lines_in(tmp_path / "a") == [("small", "tis", 0)]
+    broken.add("tis")
+    told.append("potluck: every method broke down; nothing can be compared")
+    code, said, complaint = potluck_says(*words, tmp_path / "b")
+    assert (code, said, complaint.splitlines()) == (1, "", told)
+
+
+def test_ctrl_c_keeps_the_lines_that_are_there(recorded, potluck_says, tmp_path, monkeypatch):
+    true = rehearsal.replay
+
+    def stopped(plan, *, say, trust_code):
+        lines = true(plan, say=say, trust_code=trust_code)
+        yield next(lines)
+        lines.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rehearsal, "replay", stopped)
+    code, said, complaint = potluck_says("replay", recorded, "--out", tmp_path / "out")
+    assert code == 130
+    assert complaint == "potluck: stopped; 1 lines are kept; a replay begins anew each time\n"
+    assert ["large", "NoIS", "1-1"] in [row.split()[:3] for row in said.splitlines()]
+    assert lines_in(tmp_path / "out") == [("large", "nois", 0)]
+
+
+def test_what_is_wrong_is_one_line_and_nothing_is_written(recorded, potluck_says, tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder, words, complaint in (
+        ("nowhere", (), "there is no run folder nowhere"),
+        (".", (), ". is no run: it has no recipe.json"),
+        (recorded, ("--out", tmp_path / "file/out"), "; --out names another folder"),
+        (recorded, ("--method", "nois,f-tsi"), "--method has 'f-tsi'; did you mean 'f-tis'?"),
+        (recorded, ("--method", "ppo"), "--method has 'ppo'; there is nois, vis, tis"),
+        (recorded, ("--method", " ,"), "--method is ' ,'; choose some of nois,vis,"),
+        (recorded, ("--node", "smal"), "; did you mean 'small'?"),
+    ):
+        code, said, complained = potluck_says("replay", folder, *words)
+        assert (code, said, complaint in complained) == (2, "", True), complained
+        assert complained.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert not (recorded / "replay").exists()
+
+
+def line(method="tis", round=0, **known):
+    nothing = dict.fromkeys(ReplayRow.__dataclass_fields__)
+    return ReplayRow(**{**nothing, "node": "small", "method": method, "round": round,
+                   "filtered_share": 0.0, "sources": {}, **known})  # fmt: skip
+
+
+def printed(lines, table):
+    console = Console(width=80)
+    with console.capture() as caught:
+        console.print(table(lines, console))
+    return [row.split() for row in caught.get().splitlines()]
+
+
+def test_the_table_has_the_mean_of_what_was_measured():
+    lines = [line(cosine=0.2), line(round=1), line(round=2, cosine=0.6, filtered_share=0.3)]
+    last = printed(lines, table)[-1]
+    assert last == ["small", "TIS", "1-3", "0.400", "-", "-", "-", "10%", "-"]
+
+
+def test_the_last_table_has_the_difference_of_each_two_methods_paired_over_rounds():
+    lines = [line("nois", at, cosine=x, ceiling=0.5) for at, x in enumerate((0.1, 0.2, 0.3))]
+    # Differences .1, .3, .2: mean .2, s = .1; 4.3027 s / sqrt(3) = .248
+    lines += [line("tis", at, cosine=x) for at, x in enumerate((0.2, 0.5, 0.5))]
+    lines += [line("lws", 2, cosine=0.9), line("nois", node="large")]
+    assert printed(lines, differences_table)[1:] == [
+        ["small", "TIS", "-", "NoIS", "3", "+.200", "[-.048,", "+.448]", "-"],
+        ["small", "LWS", "-", "NoIS", "1", "-", "-"],
+        ["small", "LWS", "-", "TIS", "1", "-", "-"],
+    ]

@@ -13,9 +13,8 @@ from transformers import (
 
 import tiny
 from potluck.model import LanguageModel, ModelError
-from potluck.rollout.base import GreedySampler, RolloutError, RolloutRequest
+from potluck.rollout.base import EngineSettings, GreedySampler, RolloutError, RolloutRequest
 from potluck.rollout.hf import HFEngine, _rounded
-from potluck.rollout.settings import EngineSettings
 from potluck.types import NonFiniteError
 from rollout.writing import PROBLEMS, forward, problem_of, sampled, write
 

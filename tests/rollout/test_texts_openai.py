@@ -560,7 +560,7 @@ def test_a_disk_without_room_keeps_the_request_from_being_sent(server, author, m
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("potluck.rollout.texts.books.append", full)
+    monkeypatch.setattr("potluck.rollout.texts.base.append", full)
     with pytest.raises(OSError, match="No space left"):
         write(author())
     assert server.asked() == []

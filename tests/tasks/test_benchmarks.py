@@ -212,7 +212,7 @@ def test_the_real_problems_and_their_digest_are_the_same_for_ever(math500_path):
     assert len(task.ids("out-of-distribution")) == 500
     assert task.problem("math500/0").answer == r"\left( 3, \frac{\pi}{2} \right)"
     assert task.problem("math500/499").answer == r"106^\circ"
-    assert task.digest == "1a1c2a16f1f04c57b20d35fe224136e29a7cf2fbf4ef36f4f5479f04baf8dd50"
+    assert task.digest == "2d2414dd91b04eabda96bb745639ec9f1905d7691f8faf462c649942ced6cdfc"
 
 
 def test_right_is_the_format_and_the_answer_together_for_the_question(write):

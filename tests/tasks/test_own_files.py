@@ -166,7 +166,7 @@ def test_a_number_that_no_answer_could_be_is_refused(table):
 
 def test_floats_of_the_hub_are_written_without_an_exponent(monkeypatch):
     rows = [("row", {"question": f"{x}?", "answer": x}) for x in (72000.0, 2.0107e-06, 1e22, 0.5)]
-    monkeypatch.setattr("potluck.tasks.table.hub_rows", lambda *_, **__: rows)
+    monkeypatch.setattr("potluck.tasks.sources.hub_rows", lambda *_, **__: rows)
     golds = [gold for _, gold in asked(HubOptions(dataset="a/b", held_out=0).make())]
     assert golds == ["72000", "0.0000020107", "10000000000000000000000", "0.5"]
 

@@ -16,8 +16,8 @@ from potluck.tasks import Split, TaskError
 from potluck.tasks import sources as sources_module
 from potluck.tasks import table as table_module
 from potluck.tasks.base import overlaps
-from potluck.tasks.grading import TAGS
-from potluck.tasks.table import ALONE, SYSTEM_PROMPTS, HubOptions, JsonlOptions
+from potluck.tasks.grading import ALONE, SYSTEM_PROMPTS, TAGS
+from potluck.tasks.table import HubOptions, JsonlOptions
 from tasks.graded import graded, tagged
 
 GOOD = {"question": "What is 9 + 9?", "answer": "18"}

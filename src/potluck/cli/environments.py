@@ -29,7 +29,7 @@ def check_command(
 ) -> None:
     """Play an environment several times over, to see whether it repeats; it ends with 1 if not."""
     from potluck.tasks.environments.check import MOST_ROWS, check
-    from potluck.tasks.environments.kinds import Spec
+    from potluck.tasks.environments.host import Spec
     from potluck.tasks.sources import FILES, file_rows
 
     read = islice(file_rows(str(rows), FILES), MOST_ROWS) if rows else [("", {})]

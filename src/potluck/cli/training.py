@@ -25,7 +25,7 @@ from potluck.launch.side_by_side import WholeRun
 from potluck.node.storage.folder import has_no_round
 from potluck.reports.answers import told
 from potluck.reports.events import Display
-from potluck.show.terminal import Watched, open_displays
+from potluck.show.terminal.live import Watched, open_displays
 
 if TYPE_CHECKING:
     from potluck.launch.rounds import RunResult
@@ -76,9 +76,7 @@ def run_command(
     recipe: options.Recipe,
     set: options.Sets = None,
     folder: options.Out = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Print the plan and its cost; start nothing")
-    ] = False,
+    check: options.Plans = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="With --check: print only the recipe, with every default")
     ] = False,
@@ -147,7 +145,6 @@ def _check(
 def _run_apart(
     config: RunConfig, place: Path, resume: bool, trust_code: bool, displays: list[str] | None
 ) -> int:
-    """Run each node in a process of its own; return the exit code."""
     with opened(displays, place, config, resume) as shown:
         ended = run_local_swarm(config, place, resume=resume, display=shown, trust_code=trust_code)
     return _tell_ends(ended, place, trust_code)
@@ -203,7 +200,7 @@ def skipped_text(result: "RunResult") -> str:
 
 
 def _tell_ends(ended: LocalSwarmResult, place: Path, trust_code: bool) -> int:
-    """Do the same for nodes with a process each; say once what several complain of."""
+    """Say once what several nodes complain of, and how to go on; return the exit code."""
     begun = (place / "recipe.json").is_file()
     failed = {name: code for name, code in ended.codes.items() if code and code not in STOPPED}
     said: dict[str, list[str]] = {}

@@ -31,10 +31,12 @@ class MemoryHub:
         """``received``: batches that each node had before a restart, by author and round."""
         self._agreements, self._codec = dict(sorted(agreements.items())), codec
         self._rule, self._received = rule, received
-        self._sent: dict[tuple[int, str], bytes] = {}
-        for node, had in received.items():
-            own = {key: data for key, data in had.items() if key[0] == node}
-            self._sent |= {(round, node): data for (_, round), data in own.items()}
+        self._sent = {
+            (round, node): data
+            for node, had in received.items()
+            for (author, round), data in had.items()
+            if author == node
+        }
         self._lines: dict[str, StatusLine] = {}
 
     def member(self, name: str) -> "_Member":
@@ -108,9 +110,8 @@ class _Member:
         if (data := self._hub._sent.get((round, author))) is None:
             return None
         try:
-            completions = self._agreement.accept(
-                author, round, decode(data, self._agreement.limits)
-            )
+            message = decode(data, self._agreement.limits)
+            completions = self._agreement.accept(author, round, message)
         except base.WireError as error:
             self._refused[round, author] = error.reason
             return None

@@ -10,24 +10,19 @@ import secrets
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from operator import eq
 
-from msgspec.structs import replace
-
 from potluck.exchange import base
 from potluck.exchange.keys.keys import BATCH, verify, without_signature
 from potluck.exchange.protocol.beliefs import Beliefs, Question
-from potluck.exchange.protocol.believed import Believed
 from potluck.exchange.protocol.fetch_queue import FetchJob, FetchQueue
 from potluck.exchange.protocol.outbox import Outbox
-from potluck.exchange.protocol.peers import NOBODY, Peers
+from potluck.exchange.protocol.peers import Peers, StatusLines
 from potluck.exchange.protocol.signed import (
     SESSION_BYTES,
-    STATUS_LINES,
     Payload,
     digest_of,
     encode_announcement,
@@ -37,7 +32,7 @@ from potluck.exchange.protocol.signed import (
 from potluck.exchange.transport import Membership
 from potluck.exchange.wire.codec import decode, encode
 from potluck.reports.events import Notice
-from potluck.reports.status import PeerLine, StatusLine
+from potluck.reports.status import StatusLine
 from potluck.types import Completion
 
 TELL_S = 0.2
@@ -123,7 +118,7 @@ class ProcessExchange(ABC):
         self._newest = self._announcement()
         self._line: bytes | None = None
         """Newest status line of this node that is to be sent."""
-        self._lines = Believed(self._agreement.run, STATUS_LINES)
+        self._lines = StatusLines(self._agreement.run, self._me)
         self._lines_lock = threading.Lock()
         self._beliefs = Beliefs(own.agreement, self._session_id, own.known_keys, self._mailbox)
         self._workers = WorkerThreads(self._me)
@@ -217,12 +212,8 @@ class ProcessExchange(ABC):
             round = peers.median_round()
         # Without that lock: signatures are verified here, and rounds wait for nobody's status.
         with self._lines_lock:
-            self._read_lines(confirmed, now_s)
-            for name in self._lines.newest.keys() | self._lines.refused.keys():
-                peer, said = seen.get(name, PeerLine()), self._lines.newest.get(name)
-                counts = dict(Counter(peer.refused) + Counter(self._lines.refused.get(name)))
-                seen[name] = replace(peer, line=said.line if said else None, refused=counts)
-        return base.Status(seen, round)
+            self._lines.hear(self._take_lines(), confirmed, now_s)
+            return base.Status(self._lines.added_to(seen), round)
 
     def close(self) -> None:
         with self._lock:
@@ -325,19 +316,6 @@ class ProcessExchange(ABC):
         with self._changed:
             self._mailbox.refuse(name, error, time.monotonic(), fault=fault)
             self._changed.notify_all()
-
-    def _read_lines(self, confirmed: Mapping[str, tuple[bytes, bytes]], now_s: float) -> None:
-        """Read the status lines that came; ``confirmed`` has key and session of those that may have
-        one. Lines of others are counted."""
-        known = self._lines.newest.keys() | self._lines.refused.keys()
-        for name in known - confirmed.keys() - {NOBODY}:
-            self._lines.forget(name)
-        for name, payloads in self._take_lines().items():
-            if name in confirmed:
-                public, session = confirmed[name]
-                self._lines.hear(name, payloads, now_s, public=public, session=session)
-            elif name != self._me:
-                self._lines.refuse(NOBODY, "unknown sender", len(payloads))
 
     def _read_own(self, round: int) -> tuple[tuple[Completion, ...] | None, bytes]:
         """Return this node's batch as others read it, and its bytes; None if they refuse it."""

@@ -25,7 +25,6 @@ LEGEND = """\
 the mean over all rounds; [...]: 95 %, paired over rounds, by Student's t
 cosine: of the method's gradient with that of the model's own fresh completions
 ceiling: of two such on-policy gradients with each other; noise keeps it below 1
-habit: how its right answers differ, and what the node's own that do so earn more or less
 sample size: effective, 1 where all tokens weigh alike; ln ratio: nats a token"""
 COSINES = "cosine", "ceiling"
 MEANS = {
@@ -135,7 +134,7 @@ def make_plan(
 
 
 def by_curve(rows: Iterable[ReplayRow]) -> dict[tuple[str, str], list[ReplayRow]]:
-    """Return the rows of each (node, method), in the order in which they came."""
+    """Sort the rows by (node, method), in the order in which they came."""
     found: dict[tuple[str, str], list[ReplayRow]] = {}
     for row in rows:
         found.setdefault((row.node, row.method), []).append(row)
@@ -169,15 +168,3 @@ def differences_table(rows: Sequence[ReplayRow], console: Console) -> Table:
 def _gap(pairs: Iterable[tuple[float | None, float | None]]) -> Text:
     known = [a - b for a, b in pairs if a is not None and b is not None]
     return Text(within(t_interval(known)) if len(known) > 1 else "-")
-
-
-def authors_table(rows: Sequence[ReplayRow], console: Console) -> Table:
-    """Return a table of each other author's habit, as last seen."""
-    made = new_table(console, ("node", "method", "author", "habit"))
-    for (node, method), curve in by_curve(rows).items():
-        for author in sorted({name for row in curve for name in row.sources} - {node}):
-            last_first = (row.sources.get(author, {}) for row in reversed(curve))
-            habit = next((each for each in last_first if each.get("tested_habit")), None)
-            told = f"{habit['tested_habit']!r} {decimal(habit['habit_gain'])}" if habit else "-"
-            made.add_row(Text(node), label(method), Text(author), Text(told))
-    return made

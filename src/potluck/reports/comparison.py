@@ -6,13 +6,14 @@ as they write as many, they draw the same problems. Two pairs or more have Stude
 the seeds; a single one, such as a run and its control, has an interval over its problems.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -85,7 +86,7 @@ class Measured:
     def cells(self) -> tuple[str, ...]:
         if self.measure == "written":
             return self.node, "completions written", f"{self.a:,.0f}", f"{self.b:,.0f}", ""
-        gap = within(self.difference) if self.difference else signed(self.a - self.b)
+        gap = within(self.difference) if self.difference else plain(self.a - self.b, "+")
         return self.node, self.measure, plain(self.a), plain(self.b), gap
 
 
@@ -283,9 +284,8 @@ def _curve(runs: Sequence[Nodes], names: Sequence[str]) -> tuple[Point, ...]:
         near = rounds[max(0, at - BESIDE) : at + BESIDE + 1]
         means = [fmean(fmean(its[r]) for its in run for r in near) for run in by_run]
         written += fmean(len(its[round]) for run in by_run for its in run)
-        points.append(
-            Point(written, fmean(means), intervals.t_interval(means) if means[1:] else None)
-        )
+        interval = intervals.t_interval(means) if means[1:] else None
+        points.append(Point(written, fmean(means), interval))
     return tuple(points)
 
 
@@ -293,25 +293,16 @@ def _listed(names: Iterable[object]) -> str:
     return printable(", ".join(map(str, names)))
 
 
-def plain(number: float) -> str:
+def plain(number: float, sign: Literal["", "+"] = "") -> str:
     """Write a number as tables of results do.
 
-    >>> plain(0.72), plain(-0.0301), plain(1.5)
-    ('.720', '-.030', '1.500')
+    >>> plain(0.72), plain(-0.0301), plain(10.5), plain(0.9996), plain(-0.0001, "+")
+    ('.720', '-.030', '10.500', '1.000', '+.000')
     """
-    text = f"{number:z.3f}"
-    return text.replace("0.", ".", 1) if abs(number) < 1 and not text.startswith("1") else text
-
-
-def signed(number: float) -> str:
-    text = plain(number)
-    return text if text.startswith("-") else f"+{text}"
+    return re.sub(r"\b0\.", ".", f"{number:{sign}z.3f}")
 
 
 def within(interval: Interval) -> str:
-    """Write a difference with its interval.
-
-    >>> within(Interval(0.03, -0.01, 0.07))
-    '+.030 [-.010, +.070]'
-    """
-    return f"{signed(interval.value)} [{signed(interval.low)}, {signed(interval.high)}]"
+    """Write a difference with its interval: "+.030 [-.010, +.070]"."""
+    value, low, high = (plain(x, "+") for x in (interval.value, interval.low, interval.high))
+    return f"{value} [{low}, {high}]"

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
 from potluck.fields import ConfigError, Count, Options, Positive
-from potluck.rollout.settings import EngineSettings
 from potluck.types import Problem, Sampling
 
 if TYPE_CHECKING:
     from potluck.model.policy import LanguageModel
     from potluck.model.shape import Shape
-    from potluck.rollout.base import Engine
+    from potluck.rollout.base import Engine, EngineSettings
     from potluck.rollout.server import Address
     from potluck.rollout.texts.base import TextEngine
 
@@ -28,7 +27,8 @@ URL = re.compile(r"https?://[^\s/@?#:][^\s/@?#]*(/[^\s?#]*)?")
 @dataclass(frozen=True, slots=True)
 class Writing:
     """Size of one writing: ``rows`` completions at once of so many ``problems``; ``prompt`` and
-    ``longest`` are the tokens of the longest prompt, alone and with its completion."""
+    ``longest`` are the tokens of the longest prompt, alone and with its completion. ``held_in`` is
+    the format of the weights while they are trained."""
 
     shape: "Shape"
     rows: int
@@ -37,7 +37,6 @@ class Writing:
     longest: int
     dtype: str
     held_in: str
-    """Format of the weights while they are trained."""
     attention: str
 
 
@@ -64,7 +63,7 @@ class EngineOptions(Options, frozen=True, kw_only=True):
         """Name the folder or id that has the tokenizer of the node's ``model``."""
         return model
 
-    def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
+    def build(self, policy: "LanguageModel", settings: "EngineSettings") -> "Engine":
         """Build the engine that writes with the weights of ``policy``."""
         raise NotImplementedError
 
@@ -83,23 +82,17 @@ class EngineOptions(Options, frozen=True, kw_only=True):
         """Raise RolloutError unless the engine can write ``longest`` tokens now."""
 
     @property
-    def note(self) -> str:
-        """A clause for ``--check`` on what it did not look at; empty: there is nothing."""
-        return ""
-
-    @property
     def title(self) -> str:
         """Name of what writes, where the node has no model."""
         return str(self.__struct_config__.tag)
 
 
 class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag="hf"):
-    """The node's own model writes; ``sampling_dtype`` and ``sampling_rows`` of the node are for
-    it."""
+    """The node's own model writes, with ``sampling_dtype`` and ``sampling_rows`` of the node."""
 
     several_processes: ClassVar[bool] = True
 
-    def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
+    def build(self, policy: "LanguageModel", settings: "EngineSettings") -> "Engine":
         from potluck.rollout.hf import HFEngine
 
         return HFEngine(policy, settings)
@@ -110,8 +103,7 @@ class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag=
         Reading keeps the prompts' keys and values, and one layer's activations at a time. Drawing
         keeps those of whole rows; the layer at work has its own twice, as they grow by one token,
         and eager attention spreads them out over its heads. A logit takes 24 bytes besides: in
-        float32, with its logarithm and share, and their running sum in float64. The weights are
-        copied where they are not held in the format that writes.
+        float32, with its logarithm and share, and their running sum in float64.
         """
         shape, each = writing.shape, BYTES[writing.dtype]
         copied = shape.parameters if writing.dtype != writing.held_in else 0
@@ -157,10 +149,6 @@ class ServedOptions(EngineOptions, frozen=True, kw_only=True):
         return tuple((variable, self.url) for variable in dict.fromkeys(sent))
 
     @property
-    def note(self) -> str:
-        return f"writes through {self.url}: not asked yet"
-
-    @property
     def address(self) -> "Address":
         from potluck.rollout.server import Address
 
@@ -185,14 +173,11 @@ class VllmOptions(ServedOptions, frozen=True, kw_only=True, tag_field="name", ta
     """Largest mean |difference| between the server's log-probabilities and the node's own, nats a
     token; beyond it the run stops. bfloat16 costs about 0.003."""
 
-    def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
-        from potluck.rollout.vllm.engine import ServerEngine, ServerWriting
-        from potluck.rollout.vllm.playing import ServerPlaying
-        from potluck.rollout.vllm.weights import WeightSync
+    def build(self, policy: "LanguageModel", settings: "EngineSettings") -> "Engine":
+        from potluck.rollout.vllm.client import WeightSync
+        from potluck.rollout.vllm.engine import ServerEngine
 
-        sync = WeightSync(policy, self, settings)
-        kind = ServerPlaying if settings.environment else ServerWriting
-        return ServerEngine(policy, settings, self, sync, kind)
+        return ServerEngine(policy, settings, self, WeightSync(policy, self, settings))
 
     def log_probability_tolerance(self, dtype: str) -> float:
         return self.tolerance
@@ -217,7 +202,7 @@ class VllmOptions(ServedOptions, frozen=True, kw_only=True, tag_field="name", ta
 
     def require_ready(self, *, adapter: bool, longest: int) -> None:
         from potluck.rollout.server import run_loop
-        from potluck.rollout.vllm.engine import require_server
+        from potluck.rollout.vllm.client import require_server
 
         run_loop(require_server(self.address, self.model, adapter=adapter, longest=longest))
 
@@ -228,7 +213,7 @@ class TextOptions(EngineOptions, frozen=True, kw_only=True):
     has_weights: ClassVar[bool] = False
     uses: ClassVar[frozenset[str] | None] = frozenset({"engine", "weight", "stranger"})
 
-    def open(self, settings: EngineSettings) -> "TextEngine":
+    def open(self, settings: "EngineSettings") -> "TextEngine":
         """Build the author; raise RolloutError if its file or its library is not here."""
         raise NotImplementedError
 

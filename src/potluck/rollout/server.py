@@ -54,8 +54,7 @@ class Address:
     """A server's URL and key, and how long to wait for it."""
 
     url: str
-    timeout_s: float = 600.0
-    """Longest wait for one answer, seconds, all attempts together."""
+    timeout_s: float = 600.0  # longest wait for one answer, seconds, all attempts together
     api_key_variable: str = ""
 
     def key(self) -> str:

@@ -18,10 +18,10 @@ from rich.console import Console
 from potluck.files import printable
 from potluck.reports import RoundReport, as_line, runs, smoothed
 from potluck.reports.events import Display, Evaluated, Event, Fanout, RoundDone
-from potluck.show.terminal import Watched, open_displays
+from potluck.show.terminal.live import Watched, open_displays
 from potluck.show.terminal.show import show_nodes
 from potluck.show.terminal.text import decimal
-from potluck.show.trackers.base import evaluation_values, round_values
+from potluck.show.trackers.libraries import evaluation_values, round_values
 from potluck.types import PotluckError
 
 if TYPE_CHECKING:

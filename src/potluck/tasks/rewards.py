@@ -3,8 +3,7 @@
     def correct(prompts, completions, solution, **columns):
         return [float(s in c) for s, c in zip(solution, completions)]
 
-docs/tasks.md says what one gets and returns. Loading it runs a stranger's file: callers ask for
-``--trust-code`` before.
+Loading one runs a stranger's file: callers ask for ``--trust-code`` before.
 
 Source: TRL 1.16, GRPOTrainer; a function that works there works here unchanged. **Deviations**: the
 table at the end of docs/tasks.md. An unfinished completion earns at most 0
@@ -101,7 +100,7 @@ def hand_over(function: Callable[..., Any]) -> str:
 def load_function(what: str, name: str) -> tuple[Callable[..., Any], str]:
     """Import, and so run, the file or module that ``name`` begins with; return its function, and
     the SHA-256 of the file; of a function of ``__main__`` that of its own source. Raise TaskError,
-    with ``what`` it is for, if it cannot be imported or there is no such function."""
+    with ``what`` it is for, if there is none."""
     what, (place, _, attribute) = f"{what} {name!r}", name.rpartition(":")
     if place == "__main__":
         own = HANDED.get().get(name, getattr(sys.modules[place], attribute, None))
@@ -143,7 +142,7 @@ class CustomRewards(DerivedTask):
 
     def try_once(self) -> None:
         """Call each function for a made-up group of the first problem, before any model is loaded.
-        Raise TaskError as ``graded`` does, and say so where another ``format`` would do."""
+        Raise TaskError as ``graded`` does, and tell where another ``format`` would do."""
         if self._first is None:
             return
         texts = ["", self._first.answer or TRIAL_TEXT]  # a model may stop at once
@@ -184,19 +183,16 @@ class CustomRewards(DerivedTask):
 
 
 def _short_names(names: Sequence[str]) -> list[str]:
-    """Shorten the functions' names to those without their files, where that tells them apart."""
+    """Leave the files out of names, where that tells them apart."""
     short = [name.rpartition(":")[2] for name in names]
     told = [name if short.count(own) > 1 else own for name, own in zip(names, short, strict=True)]
     return [f"{n}-{i}" if told.count(n) > 1 else n for i, n in enumerate(told, 1)]
 
 
 class HashReward(DerivedTask):
-    """Another task's problems, paid by one bit of a hash of the completion's tokens.
-
-    Half of an untrained model's completions earn 1.0, the same half on every node, so filters,
-    losses and updates are tested. **Deviation** from every other task: unfinished completions are
-    paid as well, because such a model rarely stops.
-    """
+    """Another task's problems, paid by one bit of a hash of the completion's tokens, to test the
+    machinery. **Deviation** from every other task: unfinished completions are paid as well, because
+    an untrained model rarely stops."""
 
     def __init__(self, task: Task) -> None:
         rules = "hash 1: lowest bit of the first byte of sha256(problem id, tokens as <i4)"
@@ -211,7 +207,7 @@ class HashReward(DerivedTask):
 
 
 def _given(answers: Attempts, format: Format, columns: ColumnsOf) -> dict[str, Any]:
-    """Collect the keywords that TRL passes; None for a column that a row does not have."""
+    """Collect the keywords that TRL passes."""
     problems, completions, texts, episodes = answers
     rows = [columns(problem) for problem in problems]
     names = dict.fromkeys(name for row in rows for name in row if name not in NOT_COLUMNS)

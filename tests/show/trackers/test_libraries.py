@@ -13,8 +13,7 @@ import tiny
 from displays import Listener
 from potluck.config import as_tree
 from potluck.launch.in_process import run
-from potluck.show.trackers.base import About, evaluation_values, round_values
-from potluck.show.trackers.libraries import has_credentials
+from potluck.show.trackers.libraries import About, evaluation_values, has_credentials, round_values
 from potluck.show.trackers.tracked import TRACKERS
 from potluck.types import PotluckError
 

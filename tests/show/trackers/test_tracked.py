@@ -14,7 +14,7 @@ from potluck.launch.in_process import run
 from potluck.reports import AuthorReport, EvaluationReport, RoundReport
 from potluck.reports.events import Alert, Evaluated, Notice, RoundDone
 from potluck.show.trackers import tracked
-from potluck.show.trackers.base import About
+from potluck.show.trackers.libraries import About
 from potluck.show.trackers.tracked import TRACKERS, NewCompletions, Tracked
 from potluck.types import PotluckError
 from show.terminal.run_folders import played
@@ -212,7 +212,7 @@ def test_a_library_that_is_not_here_is_one_line(recipe, monkeypatch, name):
 
 
 def test_wandb_without_an_account_is_one_line_unless_it_is_offline(recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(tracked, "has_credentials", lambda: False)
+    monkeypatch.setattr(tracked.libraries, "has_credentials", lambda: False)
     tracked.require_trackers(["wandb"], wandb_mode="offline")
     tracked.require_trackers(["tensorboard"], wandb_mode="online")
     with pytest.raises(PotluckError, match="knows no account here; call `wandb login`, or set"):

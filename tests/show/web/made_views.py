@@ -36,19 +36,14 @@ SCRIPT = "<script>document.title='ran'</script> 3+4=7"
 
 def made_run(nodes: Sequence[str] = ("large", "small", "wide"), rounds: int = 60) -> RunView:
     """Make a run whose nodes learn at different speeds, each with every field measured."""
+    graded = range(0, rounds + 1, 10)
+    settings = {"task.name": "digits", "plan": "vertical", "seed": "1", "objective.limit": "50"}
     return RunView(
         name="digits-size",
         now_s=NOW_S,
         rounds=rounds,
         method="f-tis",
-        settings={
-            "task.name": "digits",
-            "plan": "vertical",
-            "group_size": "8",
-            "problems_per_round": "36",
-            "seed": "1",
-            "objective.limit": "50",
-        },
+        settings={**settings, "group_size": "8", "problems_per_round": "36"},
         nodes=[made_node(name, place, rounds) for place, name in enumerate(nodes)],
         curves={
             name: CurvesView(first=0, columns=made_curves(name, place, rounds))
@@ -56,9 +51,9 @@ def made_run(nodes: Sequence[str] = ("large", "small", "wide"), rounds: int = 60
         },
         evaluations={
             name: {
-                "round": [float(at) for at in range(0, rounds + 1, 10)],
-                "validation": [learned(at, place) for at in range(0, rounds + 1, 10)],
-                "problems": [200.0] * (rounds // 10 + 1),
+                "round": [float(at) for at in graded],
+                "validation": [learned(at, place) for at in graded],
+                "problems": [200.0] * len(graded),
             }
             for place, name in enumerate(nodes)
         },
@@ -87,7 +82,6 @@ def made_node(name: str, place: int, rounds: int) -> NodeView:
         model="Qwen2-tiny",
         parameters=[1_240_000, 310_000, 2_600_000][place % 3],
         version="0.1.0",
-        known="here" if place == 0 else "signed",
         state="training",
         heard_s=NOW_S - 0.4,
         round=rounds - place % 3,
@@ -104,10 +98,8 @@ def made_control(
     answer = None
     if difference:
         answer = ControlAnswer(node, "half", 0.72, 0.66, difference, 288, (3600, 3600))
-    columns: Columns = {
-        "round": [float(at) for at in range(rounds)],
-        "own_reward_mean": [learned(at, 2) for at in range(rounds)],
-    }
+    rewards = [learned(at, 2) for at in range(rounds)]
+    columns: Columns = {"round": [float(at) for at in range(rounds)], "own_reward_mean": rewards}
     verdict = answer.verdict if answer else ""
     told = {"how": "by itself", "columns": columns, "answer": answer, "verdict": verdict}
     return ControlView(node=node, kind="half", **told)
@@ -119,30 +111,21 @@ def learned(at: float, place: int) -> float:
 
 def made_curves(name: str, place: int, rounds: int) -> Columns:
     dice = random.Random(name)
-
-    def about(middle: float, spread: float) -> list[float | None]:
-        return [middle + spread * abs(dice.gauss(0, 1)) for _ in range(rounds)]
-
-    own = [min(1, learned(at, place) + 0.05 * abs(dice.gauss(0, 1))) for at in range(rounds)]
+    spread = [0.05 * abs(dice.gauss(0, 1)) for _ in range(rounds)]
+    own = [min(1, learned(at, place) + more) for at, more in enumerate(spread)]
+    about = {"gradient_norm": 0.4, "rows_trained": 200, "filtered_share": 0.3, "sent_bytes": 13_250}
+    about |= {
+        "seconds/write": 0.7,
+        "seconds/learn": 1.7,
+        "seconds/wait": [1.2, 0.05, 4.0][place % 3],
+    }
     return {
         "round": [float(at) for at in range(rounds)],
         "own_reward_mean": list(own),
         "reward_mean": [min(1, value + 0.02) for value in own],
         "loss": [-0.3 * value for value in own],
-        "gradient_norm": about(0.4, 0.08),
-        "updates": [1.0] * rounds,
-        "completions": [288.0] * rounds,
-        "rows_trained": about(200, 9),
-        "filtered_share": about(0.3, 0.02),
-        "own_length_mean": about(24, 1),
-        "seconds/write": about(0.7, 0.05),
-        "seconds/wait": [[1.2, 0.05, 4.0][place % 3]] * rounds,
-        "seconds/exchange": [0.03] * rounds,
-        "seconds/learn": about(1.7, 0.1),
-        "sent_bytes": about(13_250, 90),
-        "received_bytes": about(44_100, 90),
+        **{name: [middle * (1 + more) for more in spread] for name, middle in about.items()},
         "missing": [float(at % 31 == 30) for at in range(rounds)],
-        "late": [0.0] * rounds,
     }
 
 
@@ -157,24 +140,20 @@ def made_pair(is_own: bool, row: int, column: int) -> dict[str, float | None]:
         "likelihood_positive": round(0.92 - 0.5 * far, 3),
         "staleness": float(far > 0.7),
     }
-    others = {"worth": round(0.9 - 1.2 * far, 3), "worth_noise": 0.12}
-    return pair if is_own else {**pair, **others, "gradient_share": 0.2 if far > 0.5 else None}
+    return pair if is_own else {**pair, "gradient_share": 0.2 if far > 0.5 else None}
 
 
 def made_events(nodes: Sequence[str], rounds: int) -> list[EventView]:
     me, other = nodes[0], nodes[-1]
-    told = [
-        (0, "joined", f"{other} joined"),
-        (3, "overdue", f"{other} was not in time in round 3"),
-        (7, "left", f"{other} left"),
-        (9, "refused", f"2 messages under the name {other}: signature is wrong"),
-        (10, "checkpoint", "checkpoints/000010"),
-        (20, "quarantined", f"{other} sent 3 messages that cannot be read"),
-        (rounds - 1, "message", f"{other}: 0.8 nats a token likelier to {me} than it claims"),
-    ]
+    told = {
+        "joined": f"{other} joined",
+        "refused": f"2 messages under the name {other}: signature is wrong",
+        "checkpoint": "checkpoints/000010",
+        "message": f"{other}: 0.8 nats a token likelier to {me} than it claims",
+    }
     return [
-        EventView(time_s=NOW_S - 600 + 9 * at, round=at, node=me, kind=kind, text=text)
-        for at, kind, text in told
+        EventView(time_s=NOW_S - 600 + at, round=rounds - 4 + at, node=me, kind=kind, text=text)
+        for at, (kind, text) in enumerate(told.items())
     ]
 
 
@@ -252,9 +231,6 @@ def made_pair_view(learner: str, author: str, rounds: int = 60) -> PairView:
         columns[name] = [
             min(1, max(0, learned(at, place) + 0.04 * dice.gauss(0, 1))) for at in range(rounds)
         ]
-    columns["worth"] = [
-        0.5 + 0.2 * dice.gauss(0, 1) if at % 10 == 0 else None for at in range(rounds)
-    ]
     return PairView(learner=learner, author=author, columns=columns)
 
 
@@ -276,29 +252,18 @@ def made_start() -> StartView:
 
 
 def made_kept() -> Kept:
-    runs = {
-        name: KeptRun(
-            view=msgspec.structs.replace(made_run(("large", "small"), 50), is_over=True),
-            pairs=[made_pair_view("large", "small", 50)],
-            texts=[made_texts("large"), made_texts("small")],
-        )
-        for name in ("alone", "half", "lws")
-    }
+    view = msgspec.structs.replace(made_run(("large", "small"), 50), is_over=True)
+    texts = [made_texts("large"), made_texts("small")]
+    run = KeptRun(view=view, pairs=[made_pair_view("large", "small", 50)], texts=texts)
     return Kept(
         title="Does it help to learn from each other?",
-        lead=[
-            "`small` samples 0.71 right with the other's completions, and 0.58 alone.",
-            "Compared: the share of right answers in the second half of the rounds.",
-        ],
+        lead=["`small` samples 0.71 right with the other's completions, and 0.58 alone."],
         table=KeptTable(
             title="In numbers",
             columns=["model, setting", "written", "sampled reward", "greedy"],
-            rows=[
-                ["large, alone", "7,200", "0.83", "0.86"],
-                ["large, together", "3,600", "0.85", "0.88"],
-            ],
+            rows=[["large, alone", "7,200", "0.83", "0.86"]],
             note="Written: completions that the model wrote itself, in all rounds.",
         ),
         labels={"alone": "alone", "half": "alone, half the problems", "lws": "together (LWS)"},
-        runs=runs,
+        runs=dict.fromkeys(("alone", "half", "lws"), run),
     )

@@ -5,7 +5,7 @@ import pytest
 from potluck.episode import EnvironmentFailed
 from potluck.tasks.environments import check as checking
 from potluck.tasks.environments.check import AGAIN, check, difference, probes
-from potluck.tasks.environments.kinds import Spec
+from potluck.tasks.environments.host import Spec
 from potluck.tasks.games.calculator import CalculatorOptions
 from potluck.tasks.games.maze import MazeOptions
 

@@ -15,8 +15,7 @@ from nouns import completion
 from potluck.episode import EnvironmentFailed, Step, ToolCall, Turn, digest_of, turns_in
 from potluck.tasks.base import TaskError, environment_of
 from potluck.tasks.environments import hosted
-from potluck.tasks.environments.host import Host, Process
-from potluck.tasks.environments.kinds import Spec
+from potluck.tasks.environments.host import Host, Process, Spec
 from potluck.tasks.environments.task import GameOptions
 from potluck.types import Episode, Observation
 

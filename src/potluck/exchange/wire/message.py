@@ -191,7 +191,6 @@ class Rows:
 
     prompts: dict[str, bytes]
     questions: dict[str, bytes]
-    problems: list[str]
     problem_B: np.ndarray
     index_B: np.ndarray
     end_B: np.ndarray
@@ -217,7 +216,6 @@ def rows_of(header: Header, limits: Limits) -> Rows:
     rows = Rows(
         prompts,
         questions,
-        list(prompts),
         _numbers("problem_at", header.problem_at, count),
         _numbers("indices", header.indices, count),
         np.frombuffer(header.ends, np.uint8),
@@ -255,15 +253,14 @@ def rows_of(header: Header, limits: Limits) -> Rows:
     one_of_each, times = np.unique(both_B, return_counts=True)
     if len(one_of_each) != count:
         problem, index = divmod(int(one_of_each[times.argmax()]), 1 << 32)
-        raise WireError(f"completion {index} of {rows.problems[problem]!r} comes twice")
+        raise WireError(f"completion {index} of {list(prompts)[problem]!r} comes twice")
     return rows
 
 
 def _episodes(
     header: EpisodeHeader, length_B: np.ndarray, limits: Limits
 ) -> list[tuple[tuple[int, ...], bytes]]:
-    """Return the turns and digests of each completion; raise WireError if a count is beyond a
-    limit, or the columns do not fit each other."""
+    """Return turns and digests of each completion; raise WireError for what does not fit."""
     count_B = _numbers("turn_counts", header.turn_counts, len(length_B))
     most = int(count_B.max(initial=0))
     if most > MOST_TURNS or not count_B.all():
@@ -295,14 +292,12 @@ def texts_of(rows: Rows, data: memoryview) -> list[str | None]:
     texts: list[str | None] = []
     at = 0
     for place, size in enumerate(rows.text_B.tolist()):
-        if not size:
-            texts.append(None)
-            continue
+        end = at + max(size - 1, 0)
         try:
-            texts.append(str(data[at : at + size - 1], "utf-8"))
+            texts.append(str(data[at:end], "utf-8") if size else None)
         except UnicodeDecodeError as error:
             raise WireError(f"the text of completion {place} is not UTF-8: {error}") from error
-        at += size - 1
+        at = end
     return texts
 
 

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from potluck.model import LanguageModel, LearningRate
-from potluck.model.lora import adapter_off, trained
+from potluck.model.training import adapter_off, trained
 from potluck.node.learning import passes
 from potluck.node.learning.batch import Batch, Learning, Scored, UpdateReport, silent
 from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup

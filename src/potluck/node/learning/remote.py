@@ -26,7 +26,7 @@ from potluck.node.learning.batch import Batch, Learning, Scored, UpdateReport
 from potluck.node.learning.passes import Portion
 from potluck.node.storage import checkpoint
 from potluck.rollout.base import Progress
-from potluck.rollout.tinker.session import TinkerSession
+from potluck.rollout.tinker import TinkerSession
 from potluck.types import NonFiniteError
 
 ADAM = "beta1", "beta2", "grad_clip_norm"

@@ -12,6 +12,7 @@ from potluck.node.learning.learner import Learner
 from potluck.node.storage import checkpoint
 from potluck.rollout.base import (
     Engine,
+    EngineSettings,
     GreedySampler,
     Progress,
     RandomSampler,
@@ -19,7 +20,6 @@ from potluck.rollout.base import (
     Sampler,
 )
 from potluck.rollout.options import EngineOptions
-from potluck.rollout.settings import EngineSettings
 from potluck.types import Completion, PotluckError, Sampling
 
 

@@ -32,8 +32,8 @@ from potluck.node.storage.checkpoint import newest, served
 from potluck.objective.methods import method_of
 from potluck.reports.answers import answers, sentence
 from potluck.reports.runs import EVALUATION, METRICS, RunReadError, best_saved, read_lines
-from potluck.rollout.tinker.options import TinkerOptions
-from potluck.rollout.tinker.session import TinkerSession
+from potluck.rollout.texts.options import TinkerOptions
+from potluck.rollout.tinker import TinkerSession
 from potluck.types import RunFolderError
 from potluck.version import __version__
 

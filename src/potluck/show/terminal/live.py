@@ -1,8 +1,11 @@
-"""Progress of a run: bars in a terminal, plain lines anywhere else."""
+"""Displays of a run while it goes: bars in a terminal, plain lines anywhere else, lines of JSON."""
 
+import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from itertools import islice
 from typing import Self
 
@@ -12,8 +15,17 @@ from rich.text import Text
 
 from potluck.files import printable
 from potluck.reports import EvaluationReport, RoundReport, seconds_left, stats_of, waited_share
-from potluck.reports.events import Evaluated, Event, PhaseProgress, RoundDone
+from potluck.reports.events import (
+    Display,
+    Evaluated,
+    Event,
+    EventLines,
+    Fanout,
+    PhaseProgress,
+    RoundDone,
+)
 from potluck.show.terminal.text import decimal, duration, percent, spent
+from potluck.types import PotluckError
 
 PLAIN_EVERY_S = 60.0
 """Least time between two lines about phases, where there is no terminal for bars."""
@@ -170,3 +182,30 @@ def _troubles(report: RoundReport) -> Iterator[str]:
 
 def _names(names: Iterable[str]) -> str:
     return printable(", ".join(printable(name, 40) for name in names), 80)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Facts about a run that a display needs when it opens."""
+
+    console: Console
+    rounds: int
+    first_round: int = 0
+    """Round in which a resumed run goes on; from 0."""
+
+
+DISPLAYS: dict[str, Callable[[Watched], AbstractContextManager[Display]]] = {
+    "live": lambda run: LiveDisplay(run.console, rounds=run.rounds, first_round=run.first_round),
+    "lines": lambda run: nullcontext(EventLines(sys.stdout)),
+    "none": lambda run: nullcontext(Fanout()),
+}
+
+
+@contextmanager
+def open_displays(names: Sequence[str], run: Watched) -> Iterator[Display]:
+    """Open these displays until the block ends; raise PotluckError if there is none of a name."""
+    if unknown := [name for name in names if name not in DISPLAYS]:
+        raise PotluckError(f"--display is {unknown[0]!r}; choose one of {', '.join(DISPLAYS)}")
+    with ExitStack() as stack:
+        opened = [stack.enter_context(DISPLAYS[name](run)) for name in dict.fromkeys(names)]
+        yield Fanout(opened)

@@ -1,6 +1,7 @@
 """``potluck show RUN``: the contents of a run folder, on 80 columns."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import starmap
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,25 @@ from potluck.objective.methods import METHODS
 from potluck.reports import AuthorReport, Doubts, RoundReport, mean, stats_of, waited_share
 from potluck.reports.answers import told
 from potluck.reports.doubts import habit_told
-from potluck.reports.runs import NodeRun, ObjectiveRecipe, Run, read_run
-from potluck.show.terminal.samples import samples
+from potluck.reports.runs import (
+    GradedProblem,
+    NodeRun,
+    ObjectiveRecipe,
+    Run,
+    Said,
+    WrittenCompletion,
+    read_run,
+)
 from potluck.show.terminal.text import decimal, formatted, new_table, percent, sparkline
+from potluck.types import is_right
 
 WINDOW = 5
 """Rounds in the mean of an author's last values: one round alone says little."""
 CHANGE = "first → last quarter"
 NODES_ABREAST = 3
 """Columns of nodes that fit on 80 characters."""
+FIRST, LAST = 24, 8
+"""Lines of an episode that are shown, of its beginning and of its end."""
 TITLES: Mapping[tuple[Any, ...], str] = {
     tuple(method.fields.values()): method.title for method in METHODS.values()
 }
@@ -42,7 +53,7 @@ def show(path: Path, console: Console) -> None:
         console.print(*_authors(run, console), sep="\n")
         for line in _doubts(run):
             console.print(line, highlight=False)
-    for sample in samples(run):
+    for sample in _samples(run):
         console.print(sample, highlight=False)
 
 
@@ -65,8 +76,9 @@ def title_of(its: ObjectiveRecipe) -> str:
 def _headline(run: Run) -> Text:
     recipe, method = run.recipe, title_of(run.recipe.objective)
     how = "one node alone" if len(recipe.node) == 1 else f"{recipe.plan} plan"
+    task = recipe.settings.get("task.name", "?")
     facts = (
-        f"{recipe.task.name}, {method}, {how}, {recipe.problems_per_round} problems x "
+        f"{task}, {method}, {how}, {recipe.problems_per_round} problems x "
         f"{recipe.group_size} answers a round, seed {recipe.seed}"
     )
     return Text.assemble((printable(recipe.name, 40), "bold"), "  ", (printable(facts), "dim"))
@@ -204,3 +216,59 @@ def _doubts(run: Run) -> Iterator[Text]:
         doubts = Doubts(node.name, objective.weight, reads_logp=reads_logp)
         for alert in (alert for report in node.rounds for alert in doubts.new(report)):
             yield Text(f"round {alert.round + 1}: {printable(alert.text, 600)}", style="yellow")
+
+
+def _samples(run: Run) -> Iterator[Text | Table]:
+    """Yield a right and a wrong answer of each author, from the first node that has one."""
+    chosen: dict[tuple[str, bool], tuple[WrittenCompletion, GradedProblem]] = {}
+    for node in run.nodes:
+        for written in node.last_written:
+            its = node.problems.get(written.problem, GradedProblem(written.problem))
+            chosen.setdefault((written.author, not is_right(written.reward)), (written, its))
+    if chosen:
+        yield Text("\nAnswers of the last round", style="bold")
+    if any(written.turns for written, _ in chosen.values()):
+        yield Text("> its model wrote it   < the environment said it", style="dim")
+    for author, is_wrong in sorted(chosen):
+        written, its = chosen[author, is_wrong]
+        earned = "" if written.reward in (0, 1) else f" (reward {written.reward:.3g})"
+        yield Text.assemble(
+            (f"{printable(author, 32)}  ", "cyan"),
+            (f"wrong{earned}", "red") if is_wrong else (f"right{earned}", "green"),
+            (f"  {printable(written.problem, 60)}{_ended(written)}", "dim"),
+        )
+        asked = its.question if not written.turns else ""
+        for what, text in (("question", asked), ("right answer", its.answer)):
+            if text:
+                yield Text(f"  {what}: {printable(text, 300)}", style="dim")
+        if written.turns:
+            question = [Said("user", its.question)] if its.question else []
+            yield _episode([*question, *written.turns])
+        else:
+            yield Text("  " + printable(written.text, 300))
+
+
+def _ended(written: WrittenCompletion) -> str:
+    """Say how an episode ended; "" of an answer that is none."""
+    turns = sum(said.is_written for said in written.turns)
+    counted = f"  {turns} turn{'s' * (turns != 1)}, end: {printable(written.end, 20)}"
+    return counted if written.turns else ""
+
+
+def _episode(messages: Sequence[Said]) -> Table:
+    """Make a row of each line. Signs have a column of their own, which no text can imitate."""
+    made = Table.grid(padding=(0, 1, 0, 0))
+    made.add_column(width=3, justify="right")
+    made.add_column(overflow="fold")
+    rows = [
+        ((">", "bold cyan"), (printable(line, 300), ""))
+        if said.is_written
+        else (("<", "dim"), (printable(line, 300), "dim"))
+        for said in messages
+        for line in said.words.split("\n")
+    ]
+    if (left_out := len(rows) - FIRST - LAST) > 0:
+        rows[FIRST:-LAST] = [(("", ""), (f"... {left_out} more lines", "dim"))]
+    for row in rows:
+        made.add_row(*starmap(Text, row))
+    return made

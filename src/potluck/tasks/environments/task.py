@@ -22,8 +22,8 @@ from potluck.tasks.base import (
     TaskError,
     TaskOptions,
 )
+from potluck.tasks.environments.host import KINDS, EnvironmentKind, Spec
 from potluck.tasks.environments.hosted import HostedEnvironment, Start
-from potluck.tasks.environments.kinds import KINDS, EnvironmentKind, Spec
 from potluck.types import OUT_OF_ROOM, Completion, Problem
 
 RowOf = Callable[[str], Mapping[str, Any]]
@@ -67,7 +67,7 @@ class EnvironmentTask(DerivedTask):
         self, task: Task, limits: PlayOptions, kind: EnvironmentKind, name: str, *, row: RowOf
     ) -> None:
         """Start a process to see what tools there are, and whether it pays. ``row`` of an id is
-        what ``reset`` gets. Raise TaskError where there is no such class."""
+        what ``reset`` gets."""
         place, _, attribute = name.rpartition(":")
         is_file = place.endswith(".py")
         here = f"{Path(place).expanduser().absolute()}:{attribute}" if is_file else name

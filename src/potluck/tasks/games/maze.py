@@ -24,7 +24,7 @@ from msgspec import Meta
 
 from potluck.fields import Count
 from potluck.tasks.base import Split, TaskError
-from potluck.tasks.environments.kinds import EnvironmentKind
+from potluck.tasks.environments.host import EnvironmentKind
 from potluck.tasks.environments.task import NumberedOptions
 
 MazeKind = Literal["keys", "portals", "any"]
