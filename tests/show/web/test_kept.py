@@ -23,8 +23,7 @@ def data_of(page):
 
 @pytest.fixture
 def folder(tmp_path):
-    folder = make_run(tmp_path / "r", "small", "large", rounds=4)
-    return folder
+    return make_run(tmp_path / "r", "small", "large", rounds=4)
 
 
 def test_all_of_a_run_is_in_it(folder):
@@ -52,13 +51,7 @@ def test_it_asks_nobody_and_its_policy_forbids_it(folder):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        HOSTILE,
-        "</script><!--<script>",
-        "<!-- style -->\\1",
-        "\ud7ff\u2028",
-    ],
+    "text", [HOSTILE, "</script><!--<script>", "<!-- style -->\\1", "\ud7ff\u2028"]
 )
 def test_hostile_text_stays_data_and_comes_back_as_it_was(tmp_path, text):
     folder = make_run(tmp_path / "r", "small", name=text)
