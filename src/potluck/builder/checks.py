@@ -14,7 +14,7 @@ from potluck.fields import refuse
 from potluck.model import ModelError, Reader, loading
 from potluck.model.reader import prompt_ids, special_ids
 from potluck.node.learning.group import ProcessGroup
-from potluck.objective.methods import method_of, reads_author_logp
+from potluck.objective.methods import method_of
 from potluck.rollout.base import completion_budget
 from potluck.rollout.options import VllmOptions
 from potluck.tasks import Task
@@ -46,7 +46,7 @@ def require_tokenizers(config: RunConfig) -> None:
                 )
     named = (f"{name!r} ({config.node[name].model})" for name, *_ in groups[:2])
     differ = f"the tokenizers of {' and '.join(named)} differ"
-    if len(groups) > 1 and reads_author_logp(config.objective):
+    if len(groups) > 1 and config.sends_logp:
         raise ModelError(
             f"{differ}, so the log-probabilities that one tells of its tokens say nothing of the "
             f"other's, but method {method_of(config.objective)!r} reads them; set [objective] "

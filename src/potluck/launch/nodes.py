@@ -36,7 +36,6 @@ from potluck.node.storage.resume import (
     require_same_files,
     whole_round,
 )
-from potluck.objective.methods import reads_author_logp
 from potluck.reports.events import Display, Fanout, Notice
 from potluck.show.trackers.libraries import About
 from potluck.show.trackers.tracked import Tracked
@@ -139,7 +138,7 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     policies = {name: learner.policy for name, learner in learners.items()}
     checks.require_turns(policies, task)
     sends_text = checks.sends_text(config, all_here=local.all_here)
-    if not sends_text or reads_author_logp(config.objective):
+    if not sends_text or config.sends_logp:
         checks.require_one_stop(policies)
     _write_recipe(local, digests, task)
     # A resume removes the line of an evaluation at the end.

@@ -170,12 +170,12 @@ def made_text(round: int, index: int, author: str, text: str = "") -> views.Text
     )
 
 
-def made_texts(node: str, extra: str = "") -> views.TextsView:
+def made_texts(node: str, round: int = 59, extra: str = "") -> views.TextsView:
     """Make the completions of a round; ``extra`` is the text of one more."""
-    texts = [made_text(59, at, author) for author in ("large", "small") for at in range(5)]
+    texts = [made_text(round, at, author) for author in ("large", "small") for at in range(5)]
     if extra:
-        texts.append(made_text(59, 9, "small", extra))
-    return views.TextsView(node=node, texts=texts)
+        texts.append(made_text(round, 9, "small", extra))
+    return views.TextsView(node=node, rounds=list(range(50, 60)), texts=texts)
 
 
 MAZE = ["#########", "#@..#...#", "#.#.#.#.#", "#.#...#G#", "#########"]

@@ -62,8 +62,8 @@ class Told(WatchedRun):
     def pair(self, learner: str, author: str) -> PairView:
         return made_pair_view(learner, author)
 
-    def texts(self, node: str) -> TextsView:
-        view = made_texts(node, self.extra_text)
+    def texts(self, node: str, round: int | None = None) -> TextsView:
+        view = made_texts(node, 59 if round is None else round, self.extra_text)
         return msgspec.structs.replace(view, texts=[*self.episodes, *view.texts])
 
 

@@ -60,6 +60,7 @@ def test_each_path_of_the_api_answers(address):
     pair = asked(address, "pair", run="", learner="small", author="large")
     assert pair["columns"]["round"] == [0, 1, 2]
     assert asked(address, "texts", run="", node="small")["texts"][0]["round"] == 2
+    assert asked(address, "texts", run="", node="small", round=1)["texts"][0]["round"] == 1
 
 
 @pytest.mark.parametrize(
@@ -69,6 +70,8 @@ def test_each_path_of_the_api_answers(address):
         ("events", {"run": "x"}, 404),
         ("pair", {"run": "", "learner": "x", "author": "y"}, 404),
         ("texts", {"run": "", "node": "../small"}, 404),
+        ("texts", {"run": "", "node": "small", "round": "x"}, 400),
+        ("texts", {"run": "", "node": "small", "round": 99 * "9"}, 400),
         ("experiment", {"experiment": "x"}, 404),
     ],
 )

@@ -25,7 +25,7 @@ from potluck.show.terminal.show import title_of
 from potluck.show.web import views
 from potluck.show.web.rounds import MOST_ROWS, NodeRounds, numbers_in, pair_columns
 from potluck.show.web.states import GONE_S, MOST_NODES, Here, facts_of, node_views
-from potluck.show.web.texts import newest_texts
+from potluck.show.web.texts import NodeTexts
 from potluck.types import NODE_NAME, PotluckError
 
 ONCE = ("message", "checkpoint", *get_args(PeerChange))
@@ -42,6 +42,7 @@ class NotHereError(PotluckError):
 class NodeFolder:
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, folder.name
+        self.texts = NodeTexts(folder)
         self.status: FolderStatus | None = None
         self.rounds, self.graded = NodeRounds(), NodeRounds()
         self.events = defaultdict[str, deque[views.EventView]](partial(deque, maxlen=MOST_EVENTS))
@@ -315,5 +316,6 @@ class WatchedRun:
             return found[author]
         raise NotHereError(f"{learner} has seen nothing of {author[:40]!r}")
 
-    def texts(self, node: str) -> views.TextsView:
-        return newest_texts(self._node(node).folder)
+    def texts(self, node: str, round: int | None = None) -> views.TextsView:
+        """Return a round's completions, of the newest round if it is not given."""
+        return self._node(node).texts.of_round(round)

@@ -116,7 +116,11 @@ class Server(Starlette):
         return _json(run.pair(_given(request, "learner"), _given(request, "author")))
 
     def _texts(self, request: Request) -> Response:
-        return _json(self._looked(request).texts(_given(request, "node")))
+        round = _given(request, "round")
+        if round and not (round.isdecimal() and len(round) < 10):
+            return error(400, f"round is {round[:40]!r}; give a number, or leave it out")
+        number = int(round) if round else None
+        return _json(self._looked(request).texts(_given(request, "node"), number))
 
 
 def _given(request: Request, name: str) -> str:

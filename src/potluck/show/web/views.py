@@ -122,9 +122,11 @@ class TextView(Struct, frozen=True, kw_only=True):
 
 
 class TextsView(Struct, frozen=True, kw_only=True):
-    """Completions of a node's newest round."""
+    """Completions of a round."""
 
     node: str
+    rounds: list[int] = []
+    """Rounds that have completions, newest last; 1,000 at most."""
     texts: list[TextView] = []
     is_cut: bool = False
 

@@ -44,7 +44,7 @@ const liveSource = {
   isKept: false,
   start: () => ask("start"),
   pair: (run, learner, author) => ask("pair", { run, learner, author }),
-  texts: (run, node) => ask("texts", { run, node }),
+  texts: (run, node, round) => ask("texts", round === null ? { run, node } : { run, node, round }),
   experiment: (experiment) => ask("experiment", { experiment }),
 
   /** Tell `onView` the run now and whenever it changes; `onLink` whether the server is heard.

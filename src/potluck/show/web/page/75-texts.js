@@ -157,13 +157,17 @@ function textsSection(run) {
   let view = null;
   let answer = null;
   let nodeName = null;
+  let round = null;
   let shown = AT_ONCE;
   let newest = -1;
   let asked = 0;
   const nodes = select("Learner", [], "", (value) => {
     newest = -1;
-    load(value);
+    load(value, null);
   });
+  const rounds = select("Round", [], "", (value) =>
+    load(nodeName, value === "" ? null : Number(value)),
+  );
   const note = el("p.what", { role: "status" });
   const legend = el("div");
   const list = el("div.texts");
@@ -172,25 +176,25 @@ function textsSection(run) {
     draw();
   };
   const more = button("Show more", showMore, { hidden: true });
-  const controls = el("div.controls", { hidden: true }, nodes.node);
+  const controls = el("div.controls", { hidden: true }, nodes.node, rounds.node);
   const node = el("div", controls, note, legend, list, more);
   // A new round replaces the shown one when that is seen, and where nobody is reading it.
   const renew = drawnWhenSeen(node, () => {
     const done = (view.curves?.[nodeName]?.columns.round ?? []).at(-1) ?? -1;
-    if (asked && done <= newest) return;
+    if (asked && (round !== null || done <= newest)) return;
     const isRead = node.contains(document.activeElement) || node.matches(":hover");
     if (answer?.texts?.length && (isRead || shown > AT_ONCE)) return;
     newest = done;
-    load(nodeName);
+    load(nodeName, round);
   });
 
-  async function load(learner) {
-    [nodeName, shown] = [learner, AT_ONCE];
+  async function load(learner, at) {
+    [nodeName, round, shown] = [learner, at, AT_ONCE];
     if (nodeName === null) return;
     const now = (asked += 1);
     list.setAttribute("aria-busy", "true");
     try {
-      const next = await source.texts(run, nodeName);
+      const next = await source.texts(run, nodeName, round);
       if (now !== asked) return;
       answer = next;
       draw();
@@ -203,12 +207,20 @@ function textsSection(run) {
 
   function draw() {
     const texts = byProblem(answer.texts ?? []).flat();
+    const known = answer.rounds ?? [];
     nodes.control.value = nodeName;
-    controls.hidden = texts.length === 0;
+    controls.hidden = known.length === 0;
+    rounds.offer(
+      [
+        ["", known.length ? `newest (${known.at(-1) + 1})` : "newest"],
+        ...known.slice(0, -1).reverse().map((one) => [String(one), String(one + 1)]),
+      ],
+      round === null || round === known.at(-1) ? "" : String(round),
+    );
     list.replaceChildren(...byProblem(texts.slice(0, shown)).map(problemCard));
     more.hidden = texts.length <= shown;
-    newest = Math.max(newest, texts[0]?.round ?? -1);
-    const count = (answer.is_cut ? "a part, " : "") + plural(texts.length, "completion");
+    newest = Math.max(newest, known.at(-1) ?? -1);
+    const count = (answer.is_cut ? "the first " : "") + plural(texts.length, "completion");
     const found = `Round ${texts[0]?.round + 1}: ${count}; tokens are recorded of a sample`;
     write(note, texts.length ? found : NOTHING);
     const measures = Object.keys(MEASURES_OF_TOKENS).filter((name) =>
