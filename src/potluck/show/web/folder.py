@@ -25,7 +25,7 @@ from potluck.show.terminal.show import title_of
 from potluck.show.web import views
 from potluck.show.web.rounds import MOST_ROWS, NodeRounds, numbers_in, pair_columns
 from potluck.show.web.states import GONE_S, MOST_NODES, Here, facts_of, node_views
-from potluck.show.web.texts import NodeTexts
+from potluck.show.web.texts import texts_of
 from potluck.types import NODE_NAME, PotluckError
 
 ONCE = ("message", "checkpoint", *get_args(PeerChange))
@@ -42,7 +42,6 @@ class NotHereError(PotluckError):
 class NodeFolder:
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, folder.name
-        self.texts = NodeTexts(folder)
         self.status: FolderStatus | None = None
         self.rounds, self.graded = NodeRounds(), NodeRounds()
         self.events = defaultdict[str, deque[views.EventView]](partial(deque, maxlen=MOST_EVENTS))
@@ -318,4 +317,4 @@ class WatchedRun:
 
     def texts(self, node: str, round: int | None = None) -> views.TextsView:
         """Return a round's completions, of the newest round if it is not given."""
-        return self._node(node).texts.of_round(round)
+        return texts_of(self._node(node).folder, round)
