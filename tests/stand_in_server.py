@@ -21,14 +21,14 @@ import json
 import threading
 import time
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from stand_in_chat import serving
+from stand_in_chat import Answering, serving
 
 
 class Refused(Exception):
@@ -140,20 +140,12 @@ class StandIn(ThreadingHTTPServer):
         for i in range(body["n"]):
             stop = next((t for t, id in enumerate(tokens[i]) if id in body["stop_token_ids"]), None)
             end = len(tokens[i]) if stop is None else stop + 1
-            rows.append(
-                {
-                    "index": i,
-                    "text": "",
-                    "finish_reason": "length" if stop is None else "stop",
-                    "stop_reason": None,
-                    "token_ids": tokens[i][:end],
-                    "prompt_token_ids": prompt,
-                    "logprobs": {
-                        "tokens": [f"token_id:{id}" for id in tokens[i][:end]],
-                        "token_logprobs": logps[i][:end],
-                    },
-                }
-            )
+            names = [f"token_id:{id}" for id in tokens[i][:end]]
+            rows.append({
+                "index": i, "text": "", "finish_reason": "length" if stop is None else "stop",
+                "stop_reason": None, "token_ids": tokens[i][:end], "prompt_token_ids": prompt,
+                "logprobs": {"tokens": names, "token_logprobs": logps[i][:end]},
+            })  # fmt: skip
         answer = {"id": "cmpl-1", "object": "text_completion", "choices": rows}
         return self.twist(answer) if self.twist else answer
 
@@ -192,13 +184,9 @@ def write(network, body, prompt, generator, mode):
     return torch.cat(tokens, dim=1).tolist(), torch.cat(logps, dim=1).tolist()
 
 
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.do_POST()
-
+class Handler(Answering):
     def do_POST(self):
-        server, parts = self.server, urlsplit(self.path)
-        raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        server, parts, raw = self.server, urlsplit(self.path), self.read()
         body = json.loads(raw) if raw else None
         server.seen.append((self.path, body))
         status, answer = 200, None
@@ -209,31 +197,21 @@ class Handler(BaseHTTPRequestHandler):
                 raise Refused(server.statuses.pop(0), "told to")
             answer = server.answer(parts.path, parse_qs(parts.query), body)
         except Refused as refused:
-            status, answer = refused.status, refused.text
+            status, answer = refused.status, refused.text.encode()
         except ConnectionAbortedError:
             self.close_connection = True
             return
-        sent = answer if isinstance(answer, bytes) else b""
-        if isinstance(answer, str):
-            sent = answer.encode()
-        elif isinstance(answer, dict):
-            sent = json.dumps(answer).encode()
-        self.send_response(status)
+        sent = json.dumps(answer).encode() if isinstance(answer, dict) else answer or b""
         cut, server.cuts = server.cuts > 0, max(0, server.cuts - 1)
-        self.send_header("Content-Length", str(len(sent) + (1 if cut else 0)))
+        headers = {"Content-Length": str(len(sent) + cut)}
         if 300 <= status < 400:
-            self.send_header("Location", server.url)
-        self.end_headers()
-        try:
-            for at in range(len(sent) if server.drips_s else 0):
-                self.wfile.write(sent[at : at + 1])
-                time.sleep(server.drips_s)
-            self.wfile.write(sent if not server.drips_s else b"")
-        except OSError:  # whoever asked has hung up
-            self.close_connection = True
+            headers["Location"] = server.url
+        self.answer(status, b"" if server.drips_s else sent, **headers)
+        for at in range(len(sent) if server.drips_s else 0):
+            self.wfile.write(sent[at : at + 1])
+            time.sleep(server.drips_s)
 
-    def log_message(self, *_):
-        pass
+    do_GET = do_POST
 
 
 def stand_in(folder, **options):

@@ -24,31 +24,15 @@ if TYPE_CHECKING:
     from potluck.version import __version__
 
 __all__ = [
-    "STARTING_RECIPE",
-    "BackgroundRun",
-    "Comparison",
-    "Completion",
-    "ConfigError",
-    "Group",
-    "PotluckError",
-    "Problem",
-    "RunConfig",
-    "RunResult",
-    "__version__",
-    "as_tree",
-    "compare",
-    "from_tree",
-    "join",
-    "load",
-    "plan_cost",
-    "read_run",
-    "run",
-]
+    "STARTING_RECIPE", "BackgroundRun", "Comparison", "Completion", "ConfigError", "Group",
+    "PotluckError", "Problem", "RunConfig", "RunResult", "__version__", "as_tree", "compare",
+    "from_tree", "join", "load", "plan_cost", "read_run", "run",
+]  # fmt: skip
 
 STARTING_RECIPE = Path(__file__).parent / "recipe.toml"
 """The recipe that ``potluck new`` writes and the demo runs."""
 
-# Torch takes seconds to import, and a process that reads a recipe does not need it. A process for a
+# Torch takes seconds to import, and a process that reads a recipe does not need it; one for a
 # stranger's code reads no recipe, which spares it half a second.
 LAZY = {
     name: f"potluck.{module}"

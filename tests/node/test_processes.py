@@ -30,11 +30,9 @@ from potluck.node.learning.group import (
     ProcessGroupError,
     process_group,
 )
-from potluck.node.learning.workers import DistributedEngine
 from potluck.node.storage import checkpoint
 from potluck.rollout.base import EngineSettings, GreedySampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.options import HFOptions
 from potluck.types import Problem
 
 SOURCE = str(Path(node.__file__).parents[2])
@@ -54,12 +52,6 @@ def folder(tmp_path_factory):
     (made / "models" / "broken" / "model.safetensors").unlink()
     run(process_group_session.recipe(made / "models", "rounds=1"), made / "one")
     return made
-
-
-def test_several_processes_refuse_a_sampler_that_they_cannot_draw_by():
-    engine = DistributedEngine(None, process_group_session.SETTINGS, SINGLE_PROCESS, HFOptions())
-    with pytest.raises(ProcessGroupError, match="cannot draw by function; they can by Random"):
-        engine.generate([], lambda logits: logits, author="north", progress=lambda done, all: None)
 
 
 @pytest.fixture(scope="module")

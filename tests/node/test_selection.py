@@ -1,6 +1,7 @@
 """What a round is learned from, out of all that came."""
 
 from dataclasses import replace
+from itertools import compress
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,6 @@ from hypothesis import strategies as st
 from nouns import completion
 from potluck.exchange import Round, canonical_order
 from potluck.node.pace.together import Together
-from potluck.node.selection import within_caps
 from potluck.schedule import Agenda, horizontal, vertical
 from potluck.types import Row
 
@@ -227,9 +227,14 @@ def test_what_it_wrote_itself_it_had_asked(plan):
 # How much of a batch strangers may have.
 
 
-def caps(groups, **changes):
-    given = {"known": 100, "group_size": 4, "each": 0.1, "together": 0.3, "salt": "0"} | changes
-    return within_caps(groups, **given)
+def caps(groups, *, known=100, group_size=4, each=0.1, together=0.3, round=0):
+    """How many groups of each stranger are taken; the members' have one row."""
+    one = selector(group_size=group_size, stranger_share=each, strangers_share=together)
+    authors = ["north"] * known + [name for name in groups for _ in range(groups[name])]
+    rows = {n: (SimpleNamespace(completion=completion(author=n)),) for n in authors}
+    kept = [*compress(authors, one.within_caps(round, [rows[name] for name in authors]))]
+    assert kept[:known] == authors[:known]
+    return {name: kept.count(name) for name in groups}
 
 
 @given(
@@ -257,6 +262,6 @@ def test_turns_go_round_so_that_many_small_ones_are_not_shut_out_by_a_large_one(
 
 
 def test_who_is_first_changes_from_round_to_round():
-    first = {next(n for n, c in caps(dict.fromkeys("abcd", 1), together=0.04, salt=str(r)).items()
+    first = {next(n for n, c in caps(dict.fromkeys("abcd", 1), together=0.04, round=r).items()
                   if c) for r in range(40)}  # fmt: skip
     assert first == set("abcd")

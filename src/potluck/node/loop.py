@@ -24,11 +24,11 @@ from functools import partial
 import torch
 
 from potluck.config import RunConfig
-from potluck.episode import transcript, turns_in
 from potluck.exchange import Received, Round
-from potluck.node.learning.batch import Learning, UpdateReport, pack
+from potluck.node.learning.base import Learning, UpdateReport
+from potluck.node.learning.batch import pack
 from potluck.node.participant import Clock, Participant, Spent
-from potluck.node.report import report_of, sample
+from potluck.node.report import lines_of, report_of, sample
 from potluck.node.selection import Replays, Selection, UnreadReason, read
 from potluck.objective.habit import GradedAnswer, HabitTest, silenced_answers
 from potluck.objective.methods import reads_author_logp
@@ -155,31 +155,23 @@ class Node(Participant):
         return read(*given, needs_logp=needs_logp, replays=replays)
 
     def _grade(self, round: int, selected: Selection) -> list[Group]:
-        groups, lines = [], []
+        groups = []
         for rows, past in zip(selected.groups, selected.past_rewards, strict=True):
             written = [row.completion for row in rows]
             problem = self.task.problem(written[0].problem_id)
             texts, episodes = [row.text for row in rows], [row.episode for row in rows]
             given = [problem] * len(rows), written, texts, episodes
             rewards, by_function = graded(self.task, *given)
-            parts = {name: tuple(values) for name, values in by_function.items()}
-            for at, (row, reward) in enumerate(zip(rows, rewards, strict=True)):
-                c, text = row.completion, row.text
+            for c, reward in zip(written, rewards, strict=True):
                 if not math.isfinite(reward):
                     raise NonFiniteError(
                         f"the task's reward for completion {c.index} of {c.problem_id!r} by "
                         f"{c.author!r} is {reward}; a reward is a finite number"
                     )
-                origin = {"problem": c.problem_id, "author": c.author, "index": c.index}
-                paid = {"reward": reward}
-                if [*parts] != ["task"]:
-                    paid |= {f"reward/{name}": values[at] for name, values in parts.items()}
-                turns = turns_in(c.text or "") or ()
-                said = {"turns": transcript(turns, row.episode)} if row.episode else {}
-                lines.append({"round": round, **origin, **paid, "end": c.end, "text": text, **said})
+            parts = {name: tuple(values) for name, values in by_function.items()}
             groups.append(Group(problem, rows, tuple(rewards), parts, past))
         self.record.add_problems(round, [group.problem for group in groups])
-        self.record.add("completions", lines)
+        self.record.add("completions", [line for each in groups for line in lines_of(round, each)])
         return groups
 
 

@@ -1,5 +1,5 @@
 """The report of a round, part by part: rewards, what was learned, what was left out, traffic; and
-the completions that are recorded token by token, for people to look at.
+its completions for people to look at, some of them token by token.
 
 The statistics of each author are measured on log-probabilities that scoring computes anyway, so
 they cover the completions that had an advantage (``with_advantage`` says how many) and were read,
@@ -18,9 +18,11 @@ import torch
 from msgspec import json
 from torch import Tensor
 
+from potluck.episode import transcript, turns_in
 from potluck.exchange import Round
-from potluck.node.learning.batch import Learning, Scored, UpdateReport
-from potluck.node.learning.passes import METRICS, candidates
+from potluck.node.learning.base import Learning, UpdateReport
+from potluck.node.learning.batch import Scored
+from potluck.node.learning.score import METRICS, candidates
 from potluck.node.selection import BY_REPLAY, Selection
 from potluck.objective.habit import Habit
 from potluck.objective.losses import k3
@@ -224,6 +226,20 @@ def _ratio(above: float, below: float) -> float | None:
 def _finite(value: float) -> float | None:
     """Return None for an infinity: JSON has none, and a statistic that overflows says nothing."""
     return value if math.isfinite(value) else None
+
+
+def lines_of(round: int, group: Group) -> list[dict[str, Any]]:
+    """Make the lines of a group in completions.jsonl."""
+    lines = []
+    for at, (row, reward) in enumerate(zip(group.rows, group.rewards, strict=True)):
+        c, paid = row.completion, {"reward": reward}
+        if [*group.parts] != ["task"]:
+            paid |= {f"reward/{name}": values[at] for name, values in group.parts.items()}
+        turns = turns_in(c.text or "") or ()
+        said = {"turns": transcript(turns, row.episode)} if row.episode else {}
+        origin = {"problem": c.problem_id, "author": c.author, "index": c.index}
+        lines.append({"round": round, **origin, **paid, "end": c.end, "text": row.text, **said})
+    return lines
 
 
 def sample(

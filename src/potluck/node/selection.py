@@ -12,7 +12,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from hashlib import sha256
 from itertools import accumulate, chain
 from time import perf_counter
 from typing import Literal
@@ -261,36 +260,3 @@ def readable_rows(
         else:
             unreadable[completion.author, row] += 1
     return rows, unreadable
-
-
-def within_caps(
-    groups: Mapping[str, int],
-    *,
-    known: int,
-    group_size: int,
-    each: float,
-    together: float,
-    salt: str,
-) -> dict[str, int]:
-    """Return how many of its groups each stranger may have in the batch.
-
-        s_i <= each / (1 - each) * K      sum s_i <= together / (1 - together) * K
-
-    with s_i the completions of one and K = ``known`` those of members (and one's own). Then no
-    stranger has more than ``each`` of the batch and all have at most ``together`` of it, whatever
-    others send. Turns go one group at a time, in an order that none of them can choose: by SHA-256
-    of the name and ``salt``, which differs from round to round.
-
-    >>> within_caps({"mia": 9, "tom": 1}, known=90, group_size=10, each=0.25, together=0.3, salt="")
-    {'mia': 2, 'tom': 1}
-    """
-    allowed = dict.fromkeys(groups, 0)
-    most_each = int(each / (1 - each) * known / group_size + 1e-9)
-    left = int(together / (1 - together) * known / group_size + 1e-9)
-    order = sorted(groups, key=lambda name: sha256(f"{salt}/{name}".encode()).digest())
-    for turn in range(most_each):
-        for name in order:
-            if left and groups[name] > turn:
-                allowed[name] += 1
-                left -= 1
-    return allowed

@@ -60,9 +60,8 @@ def words_of(text: str) -> str:
     return " ".join(["", BEGIN, *_WORD.findall(text[:MOST_CHARACTERS]), ""])
 
 
-def common_phrases(cut: Sequence[str]) -> Counter[str]:
-    """Count the texts that have each phrase: of the phrases that stand in SHARE of them at least,
-    the commonest. A text, which ``words_of`` has cut, counts a phrase once."""
+def phrase_counts(cut: Iterable[str]) -> Counter[str]:
+    """Count the texts that have each phrase; a text counts it once. They come from ``words_of``."""
     counts: Counter[str] = Counter()
     for each in cut:
         words = each.split()
@@ -72,7 +71,7 @@ def common_phrases(cut: Sequence[str]) -> Counter[str]:
             for at in range(len(words) - size + 1)
         }
         counts.update(phrases - {BEGIN})
-    return Counter(_commonest({p: n for p, n in counts.items() if n >= SHARE * len(cut)}))
+    return counts
 
 
 class GradedAnswer(NamedTuple):
@@ -124,8 +123,11 @@ class _RoundAnswers:
         for answer, words, is_right in self.rows:
             if is_right:
                 self.right_words.setdefault(answer.author, []).append(words)
-        self.common = {author: common_phrases(its) for author, its in self.right_words.items()}
-        """Counts, by author, of the phrases that its right answers have in common."""
+        self.common = {
+            author: Counter(dict(sorted(_half(its).items(), key=_commonest)[:MOST_PHRASES]))
+            for author, its in self.right_words.items()
+        }
+        """Counts, by author, of the commonest phrases of at least SHARE of its right answers."""
 
 
 class HabitTest:
@@ -155,7 +157,7 @@ class HabitTest:
         common: Counter[str] = Counter()
         for each in self._rounds:
             common.update(each.common.get(author, {}))
-        looked_at = _commonest(common)
+        looked_at = [phrase for phrase, _ in sorted(common.items(), key=_commonest)[:MOST_PHRASES]]
         theirs, own = _having(texts, looked_at), _having(own_texts, looked_at)
         foreign = {
             phrase: share - own[phrase] / own_right
@@ -211,10 +213,14 @@ class HabitTest:
         return Habit(habit.phrases, gain, error)
 
 
-def _commonest(counts: Mapping[str, int]) -> dict[str, int]:
-    """Keep the phrases of the largest numbers, the longest of equals first."""
-    order = sorted(counts.items(), key=lambda each: (-each[1], -len(each[0]), each[0]))
-    return dict(order[:MOST_PHRASES])
+def _half(texts: Sequence[str]) -> dict[str, int]:
+    return {p: n for p, n in phrase_counts(texts).items() if n >= SHARE * len(texts)}
+
+
+def _commonest(counted: tuple[str, int]) -> tuple[int, int, str]:
+    """Sort by number, the longest of equals first."""
+    phrase, number = counted
+    return -number, -len(phrase), phrase
 
 
 def _having(texts: Sequence[str], phrases: Iterable[str]) -> dict[str, int]:

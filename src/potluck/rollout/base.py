@@ -66,8 +66,7 @@ class OpenWriting(Protocol):
     def collect(self, progress: Progress) -> list[Completion]:
         """Wait for all completions and return them, as ``Engine.generate`` does."""
 
-    def abandon(self) -> None:
-        """Break off what is still open."""
+    def abandon(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,19 +228,6 @@ def test_hostile_names_are_bounded_and_stay_what_they_are(tmp_path):
     assert max(map(len, columns)) < 200
 
 
-def test_what_no_browser_reads_as_json_is_never_sent(tmp_path):
-    folder = make_run(tmp_path / "r", "small", rounds=1)
-    append(folder / "small" / "metrics.jsonl", metrics(1, loss=float("inf"), seconds={}))
-    append(folder / "small" / "metrics.jsonl", metrics(2, reward_mean=None, seconds={}))
-    feed = looked(folder)
-    data = msgspec.json.encode(feed.view())
-    assert json.loads(data, parse_constant=pytest.fail)
-    columns = seen(feed)["curves"]["small"]["columns"]
-    assert columns["round"] == [0, 2]  # Infinity is not JSON
-    assert columns["reward_mean"][-1] is None
-    assert columns["seconds/write"] == [1.25, None]
-
-
 def test_a_run_is_over_when_all_nodes_that_are_here_have_ended_since_it_began(tmp_path):
     folder = make_run(tmp_path / "r", "small", "large", rounds=1)
     write_status(folder, "small", phase="ended", round=1)

@@ -5,11 +5,12 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import pairwise
 from typing import Any
 
 from potluck.exchange import Exchange, Received, Round, Waiting
-from potluck.node.selection import Read, Selection, within_caps
+from potluck.node.selection import Read, Selection
 from potluck.reports import AuthorReport
 from potluck.reports.doubts import UNHEARD_WEIGHT
 from potluck.schedule import ALL_UP_TO, Agenda, Share
@@ -132,20 +133,32 @@ class Pace(ABC):
         """Note what later rounds need of this one: nothing, in step with the others."""
 
     def within_caps(self, round: int, groups: Sequence[tuple[Row, ...]]) -> list[bool]:
-        """Return for each group True if it is within the strangers' shares."""
-        authors = [group[0].completion.author for group in groups]
-        known = {*self.agenda.weights, self.me}
-        strangers = ["" if author in known else author for author in authors]
-        allowed = within_caps(
-            Counter(filter(None, strangers)),
-            known=sum(len(g) for g, name in zip(groups, strangers, strict=True) if not name),
-            group_size=self.agenda.group_size,
-            each=self.stranger_share,
-            together=self.strangers_share,
-            salt=f"{self.agenda.seed}/{round}",
+        """Return for each group True if it is within the strangers' shares.
+
+            s_i <= each / (1 - each) * K      sum s_i <= together / (1 - together) * K
+
+        with s_i the completions of one stranger and K those of members (and one's own). Then no
+        stranger has more than ``each`` (``stranger_share``) of the batch and all have at most
+        ``together`` (``strangers_share``) of it, whatever others send. Turns go one group at a
+        time, in an order that none of them can choose, and that differs from round to round.
+        """
+        authors, known = [g[0].completion.author for g in groups], {*self.agenda.weights, self.me}
+        strangers = Counter(author for author in authors if author not in known)
+        both = zip(groups, authors, strict=True)
+        rows, size = sum(len(g) for g, name in both if name in known), self.agenda.group_size
+        most_each, left = (
+            int(share / (1 - share) * rows / size + 1e-9)
+            for share in (self.stranger_share, self.strangers_share)
         )
-        kept, taken = [], Counter[str]()
-        for name in strangers:
-            taken[name] += 1
-            kept.append(not name or taken[name] <= allowed[name])
+        salt, allowed = f"{self.agenda.seed}/{round}", Counter[str]()
+        order = sorted(strangers, key=lambda name: sha256(f"{salt}/{name}".encode()).digest())
+        for turn in range(most_each):
+            for name in order:
+                if left and strangers[name] > turn:
+                    allowed[name] += 1
+                    left -= 1
+        kept = []
+        for name in authors:
+            kept.append(name in known or allowed[name] > 0)
+            allowed[name] -= 1
         return kept

@@ -11,7 +11,6 @@ import re
 import tarfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from http.client import HTTPException
 from pathlib import Path
 from tarfile import TarError
@@ -140,7 +139,8 @@ def model_card(
         tags=["potluck", "grpo", method, "reinforcement-learning", *["lora"] * bool(own.lora)],
     )
     other = (config.out_of_distribution or config.task).__struct_config__.tag
-    text = _template().render(
+    template = Template(TEMPLATE.read_text(encoding="utf-8"), undefined=StrictUndefined)
+    text = template.render(
         card_data=data.to_yaml(),
         version=__version__,
         config=config,
@@ -162,14 +162,6 @@ def model_card(
         g="{:g}".format,
     )
     return f"{text}\n"
-
-
-@cache
-def _template() -> Template:
-    """Compile the template once: that takes ten times as long as to fill it in."""
-    text = TEMPLATE.read_text(encoding="utf-8")
-    template: Template = Template(text, undefined=StrictUndefined)
-    return template
 
 
 def merged_card(text: str) -> str:
