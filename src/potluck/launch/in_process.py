@@ -26,9 +26,9 @@ from potluck.config import AnyRecipe, ConfigError, as_config
 from potluck.exchange import Agreement, Exchange, MemoryHub
 from potluck.exchange.memory import KEPT_ROUNDS
 from potluck.files import one_line
+from potluck.launch.children import STOP
 from potluck.launch.nodes import LocalNodes, run_nodes
 from potluck.launch.rounds import RunResult
-from potluck.launch.signals import STOP
 from potluck.node.participant import NodeProgress
 from potluck.node.storage.record import Record
 from potluck.node.storage.resume import first_round
