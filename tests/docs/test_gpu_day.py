@@ -57,10 +57,6 @@ PHASES = [
 ]  # fmt: skip
 
 
-LIKE_ANOTHER = ("small-groups", "small-fewer", "large-groups")
-"""Steps of the recipe of "large-fewer"."""
-
-
 def test_all_steps_run_are_skipped_when_done_and_go_on_when_begun(
     local, tmp_path, potluck_says, monkeypatch
 ):
@@ -78,9 +74,10 @@ def test_all_steps_run_are_skipped_when_done_and_go_on_when_begun(
         code, _, complaint = potluck_says(*words[2:], *(more if is_begun else ()))
         assert code == 0, complaint
 
+    like_another = ("small-groups", "small-fewer", "large-groups")  # of the recipe of large-fewer
     monkeypatch.setattr(gpu_day.Day, "call", call)
     monkeypatch.setattr(
-        gpu_day.Day, "work", lambda day, step: step.name in LIKE_ANOTHER or work(day, step)
+        gpu_day.Day, "work", lambda day, step: step.name in like_another or work(day, step)
     )
     arguments = ["--rehearse", "--local", str(local), "--out", str(out)]
     gpu_day.main(arguments)
