@@ -51,6 +51,8 @@ results: $(VENV)/ready
 # What breaks after minutes and not after seconds, on two cores.
 soak: $(VENV)/ready
 	POTLUCK_SOAK=1 $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/faults $(ARGS)
+	$(BIN)/python -m pytest -n auto --hypothesis-profile=night \
+	  $$(grep -rl --include='test_*.py' 'from hypothesis' tests)
 	PYTHONPATH=src:tests $(BIN)/python tests/faults/soak_wire.py
 
 bench: $(VENV)/ready

@@ -18,9 +18,8 @@ from harness import ForcedDraw, ForcedScores, Row, Workload
 from transformers import GenerationConfig, PreTrainedModel
 
 from potluck.model import LanguageModel
-from potluck.rollout.base import RandomSampler
+from potluck.rollout.base import EngineSettings, RandomSampler
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.settings import EngineSettings
 
 TARGETS = {"prompt 32": (1.6, 2.5), "prompt 163": (3.5, 6.0)}
 """Times as fast as ``generate`` in float32: ours in float32, and in bfloat16."""

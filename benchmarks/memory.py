@@ -35,7 +35,7 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from potluck.config import NodeConfig
-from potluck.model.scoring import Scorer
+from potluck.model.policy import Scorer
 
 SHAPE = "Qwen2, 4 layers, hidden 896, MLP 4864, 14 heads (2 for keys), vocabulary 151936, tied"
 BUDGET = NodeConfig(model="-").micro_batch_tokens

@@ -90,7 +90,7 @@ def cost(policy: LanguageModel, batch: Batch, steps: int, name: str) -> list[flo
     for step in range(steps + 1):
         meter.seconds, start = 0.0, time.process_time()
         update = learner.learn(batch, lambda done, total: None)
-        report(update.scored, rewards, "north")
+        report(update.scored, rewards)
         if step:  # the first warms up
             shares.append(meter.seconds / (time.process_time() - start))
         harness.say(f"{name}: step {step}/{steps}")

@@ -29,9 +29,8 @@ from potluck.node.learning.batch import pack
 from potluck.node.learning.learner import Learner
 from potluck.node.selection import read
 from potluck.objective.methods import METHODS, ObjectiveConfig
-from potluck.rollout.base import RandomSampler
+from potluck.rollout.base import EngineSettings, RandomSampler
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.settings import EngineSettings
 from potluck.types import Group
 
 GROUPS, GROUP_SIZE, MICRO_ROWS, LEARNING_RATE = 6, 8, 12, 1e-6

@@ -31,9 +31,8 @@ from potluck.launch.in_process import run
 from potluck.model import LanguageModel
 from potluck.node.participant import Clock
 from potluck.reports.events import Event, RoundDone
-from potluck.rollout.base import RandomSampler, Sampler
+from potluck.rollout.base import EngineSettings, RandomSampler, Sampler
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.settings import EngineSettings
 from potluck.tasks.environments.hosted import HostedEnvironment
 from potluck.types import Completion, Episode, Observation, Problem
 

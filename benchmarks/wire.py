@@ -49,9 +49,8 @@ from potluck.exchange import Key, Message, Provenance, decode, encode
 from potluck.exchange.keys.keys import verify
 from potluck.exchange.wire.message import NO_TOKENIZER
 from potluck.model import LanguageModel
-from potluck.rollout.base import RandomSampler, RolloutRequest
+from potluck.rollout.base import EngineSettings, RandomSampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.settings import EngineSettings
 from potluck.schedule import PLANS, problems_of_round
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.types import Completion, Sampling

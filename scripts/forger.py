@@ -34,7 +34,7 @@ from potluck.exchange import MemoryHub
 from potluck.model import LanguageModel
 from potluck.node.loop import Node
 from potluck.objective.methods import METHODS
-from potluck.rollout.base import Progress, RolloutRequest, Sampler
+from potluck.rollout.base import EngineSettings, Progress, RolloutRequest, Sampler
 from potluck.types import Completion, Problem
 from solutions import digits_solution
 
@@ -156,9 +156,7 @@ class Forger:
     dice: random.Random
     server_mismatch: None = None
     """It has no server."""
-
-    def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> "Forger":
-        return self
+    settings: EngineSettings = EngineSettings(0, 0)  # noqa: RUF009 - it is frozen
 
     def generate(
         self,

@@ -13,9 +13,8 @@ from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 import make_digits_models as school  # also sets the number of threads, before torch
 from potluck.episode import played
 from potluck.model import LanguageModel
-from potluck.rollout.base import RandomSampler, RolloutRequest
+from potluck.rollout.base import EngineSettings, RandomSampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.settings import EngineSettings
 from potluck.tasks import Task
 from potluck.tasks.arithmetic import draw_chain
 from potluck.tasks.base import graded

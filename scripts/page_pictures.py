@@ -5,8 +5,6 @@
 Needs Chromium, and two minutes of two cores. Numbers in the pictures are those of this run.
 """
 
-import json
-import os
 import shutil
 import signal
 import subprocess
@@ -21,9 +19,8 @@ from playwright.sync_api import sync_playwright
 POTLUCK = [sys.executable, "-m", "potluck"]
 MODELS = {"large": "large", "small": "small", "columns": "small", "terse": "terse"}
 RATES = {"columns": 4e-4}
-RUN, ROUNDS, LIVE, KILLED = "garden", 60, 8, "small"
-"""Name of the run, its rounds, the round in which the pictures of it are made, and the node that is
-killed after them."""
+RUN, ROUNDS, LIVE = "garden", 60, 8
+"""Name of the run, its rounds, and the round in which the pictures of it are made."""
 
 
 def recipe(folder):
@@ -47,12 +44,12 @@ def recipe(folder):
 
 @contextmanager
 def told(command, **rest):
-    """A process, and the address in the first of its lines that has one."""
+    """The address in the first line of a process that has one."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0, **rest)
     try:
         for line in process.stdout:
             if "watch it:" in line:
-                yield process, line.split("watch it:")[1].split()[0]
+                yield line.split("watch it:")[1].split()[0]
                 break
         else:
             sys.exit(f"{command} told no address")
@@ -99,7 +96,7 @@ def main():
         # From there: the page shows the folder as it was named.
         command = [*POTLUCK, "run", recipe(folder).name, "--out", f"runs/{RUN}", "--web"]
         rest = {"cwd": folder, "stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
-        with told(command, **rest) as (_, address):
+        with told(command, **rest) as address:
             page = open_page(address, height=1360)
             wait_for(lambda: rounds_done(run, "terse") >= LIVE, "so many rounds")
             page.wait_for_timeout(1500)
@@ -113,16 +110,6 @@ def main():
             go_to(page, "Completions")
             page.screenshot(path=out / "completions.png")
             open_page(address, 390, 1400, color_scheme="dark").screenshot(path=out / "phone.png")
-            swarm = json.loads((run / "_swarm" / "addresses.json").read_text())["large"]
-            roster = str(run / "_swarm" / "roster.toml")
-            words = ["--connect", swarm, "--run", RUN, "--roster", roster]
-            with told([*POTLUCK, "watch", *words]) as (_, observer):
-                page = open_page(observer)
-                page.wait_for_timeout(9000)
-                number = (run / KILLED / ".lock").read_text().split()[1]
-                os.kill(int(number), signal.SIGKILL)
-                page.wait_for_timeout(7000)
-                page.screenshot(path=out / "swarm.png")
         browser.close()
 
 

@@ -26,17 +26,17 @@ from displays import Listener
 from node.test_learner import POISON, Breaks, Recording
 from nouns import completion, group
 from potluck.launch.in_process import run
-from potluck.model import LanguageModel, scoring
-from potluck.model.lora import add_adapter, trained
+from potluck.model import LanguageModel
+from potluck.model import policy as policy_module
 from potluck.model.sharding import ShardedModel, full_tensor
+from potluck.model.training import add_adapter, trained
 from potluck.node.learning.batch import pack
 from potluck.node.learning.group import SINGLE_PROCESS, process_group
 from potluck.node.learning.workers import DistributedEngine, generate_together
 from potluck.node.storage import checkpoint
 from potluck.objective.methods import METHODS, ObjectiveConfig
-from potluck.rollout.base import GreedySampler, RandomSampler, RolloutRequest
+from potluck.rollout.base import EngineSettings, GreedySampler, RandomSampler, RolloutRequest
 from potluck.rollout.options import HFOptions
-from potluck.rollout.settings import EngineSettings
 from potluck.types import NonFiniteError, PotluckError, Problem
 
 HANGS_AFTER_S = int(os.environ.get("HANGS_AFTER_S") or 600)
@@ -179,8 +179,8 @@ def learn(case, processes=SINGLE_PROCESS):
         reference=policy if case.reference and case.lora else reference,
     )  # fmt: skip
     torch.manual_seed(processes.rank)
-    before = scoring.LOGITS_AT_ONCE
-    scoring.LOGITS_AT_ONCE = 150 if case.chunk else before
+    before = policy_module.LOGITS_AT_ONCE
+    policy_module.LOGITS_AT_ONCE = 150 if case.chunk else before
     batch = pack(groups_of(case, policy), trusts=lambda author: author != "east")
     if case.only_bad:
         batch = replace(batch, advantage_B=batch.advantage_B.clamp(max=0))
@@ -190,7 +190,7 @@ def learn(case, processes=SINGLE_PROCESS):
     except NonFiniteError as error:
         return {"error": str(error)}
     finally:
-        scoring.LOGITS_AT_ONCE = before
+        policy_module.LOGITS_AT_ONCE = before
     told = ("loss", "updates", "gradient_norm", "shares")
     found = {name: getattr(report, name) for name in told} | {
         name: getattr(report.scored, name) for name in ("kept_advantage_B", "metrics_BK", "dropped")

@@ -20,7 +20,7 @@ import threading
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from potluck.rollout.settings import EngineSettings
+from potluck.rollout.base import EngineSettings
 from potluck.rollout.texts.options import OpenAIOptions
 
 

@@ -9,7 +9,7 @@ import tiny
 from potluck import template
 from potluck.confined import Confined, NotReady
 from potluck.model import ModelError
-from potluck.model.prompt import prompt_ids
+from potluck.model.reader import prompt_ids
 from potluck.types import Problem
 
 PROBLEM = Problem("p", '1+2= "é" <b>\n', "3", system="add\n")

@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from nouns import terms
+from nouns import completion, terms
 from potluck.exchange import ExchangeError, Key, Membership
 from potluck.exchange.keys.keys import KnownKeys
 from potluck.exchange.protocol.rules import InStep
@@ -175,6 +175,10 @@ class Liar:
         signed = self.signed.get(int(what))
         if signed is not None:
             query.reply(query.key_expr, signed)
+
+
+def batch(author, *problems):
+    return [completion(problem=problem, author=author) for problem in problems or ("p",)]
 
 
 def peer(node, name):

@@ -253,7 +253,7 @@ def _of_others(rounds: Sequence[RoundReport], me: str, field: str) -> tuple[floa
 
 def _notations(run: Run, me: str) -> dict[str, NotationCurve]:
     """Count this model's answers, and the right ones, by notation and round."""
-    beginnings = NOTATIONS.get(run.recipe.task.name, {})
+    beginnings = NOTATIONS.get(run.recipe.settings.get("task.name", ""), {})
     own = {
         (line.round, line.problem, line.index): line  # a later line replaces an earlier one
         for line in read_lines(run.folder / me / COMPLETIONS, WrittenCompletion)

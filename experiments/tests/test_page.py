@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from potluck.show.web.feed import NotHereError
+from potluck.show.web.folder import NotHereError
 from potluck.show.web.page import live_page
 from potluck.show.web.place import Place
 from potluck_experiments.page import CellCurves, ExperimentView
@@ -23,7 +23,7 @@ def installed(monkeypatch):
     tree = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
     group = "potluck.feeds"
     entries = [EntryPoint(*each, group) for each in tree["project"]["entry-points"][group].items()]
-    monkeypatch.setattr("potluck.show.web.feed.entry_points", lambda group: entries)
+    monkeypatch.setattr("potluck.show.web.page.entry_points", lambda group: entries)
     live_page.cache_clear()
     yield
     live_page.cache_clear()

@@ -99,7 +99,7 @@ def test_the_table_holds_what_was_estimated():
         assert node.peak == node.state + max(parts[1:4])
 
 
-@pytest.mark.parametrize("model", ["Qwen/Qwen2.5-1.6B", "Qwen/Qwen25-1.5B", "models/mine"])
+@pytest.mark.parametrize("model", ["Qwen/Qwen2.5-1.6B", "models/mine", "/no/such"])
 def test_a_slip_in_a_models_name_is_an_error_still(model):
     with pytest.raises(ModelError, match=f"cannot load model '{model}': no such folder is here"):
         printed(paper("size", f"node.small.model={model}"))
@@ -130,11 +130,6 @@ def test_what_is_capped_is_told():
         assert line in text
         assert line not in plain
     assert "is capped by" not in plain
-
-
-def test_an_absolute_path_is_no_id():
-    with pytest.raises(ModelError, match=r"cannot load model '/no/such': no such folder is here$"):
-        printed(load(STARTING_RECIPE, ["node.small.model=/no/such"]))
 
 
 def test_what_is_no_id_of_the_hub_is_named_by_the_loader(monkeypatch):
@@ -238,13 +233,6 @@ def test_the_devices_of_this_machine_matter_only_if_the_run_is_for_it():
     assert "cuda:7: small + large: " in printed(there, gpu="h200")
     with pytest.raises(ModelError, match="'cuda:7', which this machine does not have"):
         printed(there)
-
-
-def test_memory_is_told_without_a_card_too():
-    out = printed_size()
-    assert "cpu: small + large: " in out or "cuda:0: small + large: " in out
-    assert "GiB, the peaks added up" in out
-    assert "fits" not in out
 
 
 def test_what_is_sent_depends_on_how_it_is_written():

@@ -8,9 +8,8 @@ import pytest
 from rich.console import Console
 
 from potluck.builder.checks import require_turns
-from potluck.builder.environment import keep_grade, notes_on_environment
 from potluck.builder.plan import check
-from potluck.builder.task import make_task
+from potluck.builder.task import keep_grade, make_task, notes_on_environment
 from potluck.config import as_config
 from potluck.node.storage.folder import has_no_round, is_taken
 from potluck.tasks.environments import hosted

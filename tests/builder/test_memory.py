@@ -13,13 +13,12 @@ import qwen
 from potluck.builder.memory import Prompts, memory_of
 from potluck.config import LoraConfig, NodeConfig, RunConfig, SamplingConfig
 from potluck.model import LanguageModel, make_optimizer
-from potluck.model.lora import add_adapter
 from potluck.model.shape import shape_of
+from potluck.model.training import add_adapter
 from potluck.node.learning.batch import Batch
 from potluck.node.learning.learner import Learner
-from potluck.rollout.base import RandomSampler, RolloutRequest
+from potluck.rollout.base import EngineSettings, RandomSampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.settings import EngineSettings
 from potluck.tasks.table import JsonlOptions
 from potluck.types import Completion, Problem
 
@@ -152,7 +151,7 @@ def test_an_author_that_is_not_trusted_takes_a_gradient_of_its_own():
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_learning_takes_what_was_estimated_where_logits_come_in_chunks(dtype, monkeypatch):
-    monkeypatch.setattr("potluck.model.scoring.LOGITS_AT_ONCE", 2**18)
+    monkeypatch.setattr("potluck.model.policy.LOGITS_AT_ONCE", 2**18)
     policy, run, memory = set_up(replace(NODE, dtype=dtype), **BROAD)
     assert 0.94 <= memory.learning / learning(policy, run) <= 1.2
 

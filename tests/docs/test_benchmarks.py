@@ -94,7 +94,7 @@ def test_both_paths_of_the_memory_benchmark_compute_one_gradient(monkeypatch):
     memory = importlib.import_module("memory")
     network = tiny.policy(tie_word_embeddings=True, sharpness=1.0).network
     at_once = 3 * network.config.vocab_size
-    monkeypatch.setattr("potluck.model.scoring.LOGITS_AT_ONCE", at_once)
+    monkeypatch.setattr("potluck.model.policy.LOGITS_AT_ONCE", at_once)
     gradients = []
     for path in ("plain", "chunked", "body", "alone"):
         network.zero_grad()

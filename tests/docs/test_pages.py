@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import potluck
 from potluck.cli import app
 from potluck.config import from_tree
-from potluck.objective import advantages, filters, losses, others
+from potluck.objective import advantages, losses, weights
 from potluck.objective.methods import METHODS
 
 pytestmark = pytest.mark.page
@@ -162,5 +162,5 @@ def test_the_code_that_the_page_of_methods_links_is_there():
         source = (ROOT / path).read_text()
         for name in re.findall(r"`(\w+)`", text):
             assert re.search(rf"^(def|class) {name}\b|^{name}\b", source, re.M), (name, path)
-    modules = (advantages, filters, losses, others)
+    modules = (advantages, losses, weights)
     assert all(module.__name__.split(".")[-1] in page for module in modules)

@@ -134,14 +134,14 @@ def loaded_by(*modules):
 
 def test_whoever_only_reads_a_recipe_a_message_or_a_run_never_waits_for_torch():
     rooms = "config exchange schedule show.terminal tasks show.trackers reports doctor.examine"
-    pages = "show.web.server show.web.place show.web.kept show.web.swarm exchange.zenoh.observer"
+    pages = "show.web.server show.web.place show.web.page"
     others = ["launch.local_swarm", "evaluation.request"]
     light = {f"potluck.{room}" for room in [*rooms.split(), *pages.split(), *others]}
     loaded = loaded_by("potluck", "potluck.cli", *light)
     assert light | {"potluck.types"} <= loaded
     assert not {"torch", "transformers", "matplotlib", "potluck.launch.rounds"} & loaded
     # An extra brings them: nobody needs them who opens no page.
-    assert not {"starlette", "uvicorn"} & loaded_by("potluck.cli", "potluck.show.web.kept")
+    assert not {"starlette", "uvicorn"} & loaded_by("potluck.cli", "potluck.show.web.page")
     # Each run of the demo is another process; its picture is drawn without a window.
     assert not {"torch", "matplotlib.pyplot"} & loaded_by("potluck.demo.run")
 

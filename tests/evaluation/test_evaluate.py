@@ -17,9 +17,8 @@ from potluck.evaluation.grade import grade_samples
 from potluck.evaluation.request import EvaluationRequest
 from potluck.model import LanguageModel, ModelError
 from potluck.node.storage.checkpoint import newest
-from potluck.rollout.base import GreedySampler
+from potluck.rollout.base import EngineSettings, GreedySampler
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.settings import EngineSettings
 from potluck.tasks import TaskError
 from potluck.tasks.arithmetic import DigitsOptions
 

@@ -11,7 +11,7 @@ import pytest
 
 from potluck.episode import ToolCall, Turn
 from potluck.tasks.environments.check import check
-from potluck.tasks.environments.kinds import Spec, ToolsInstance
+from potluck.tasks.environments.host import Spec, ToolsInstance
 
 FOLDER = Path(__file__).parents[2] / "examples" / "environments"
 CLASSES = {

@@ -13,7 +13,7 @@ from potluck.exchange.folder.exchange import Card, FolderExchange
 from potluck.exchange.folder.store import Store
 from potluck.exchange.protocol.signed import offer_of
 from potluck.reports.status import StatusLine
-from town import LONG_S, has_batch, live, peer, town, until
+from town import LONG_S, batch, has_batch, live, peer, town, until
 
 
 @pytest.fixture
@@ -24,10 +24,6 @@ def place(tmp_path, monkeypatch):
     with town(tmp_path, stores, "north", "south", kind=FolderExchange) as place:
         place.files = tmp_path / "files" / place.run
         yield place
-
-
-def batch(author):
-    return [completion(author=author)]
 
 
 def card(place, name, *offers, leaves=False, **changes):

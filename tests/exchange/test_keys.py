@@ -4,8 +4,6 @@ import os
 import re
 import resource
 import stat
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import get_args
 
@@ -270,22 +268,6 @@ def test_threads_that_offer_different_keys_at_once_see_one_win(pins):
         won = {public for public in pool.map(offer, offers) if public}
     assert len(won) == 1
     assert read_roster(pins) == {"north": won.pop()}
-
-
-def test_threads_write_the_file_one_after_the_other(pins, monkeypatch):
-    writing, at_once = threading.Semaphore(1), []
-
-    def slowly(path, text):
-        if not writing.acquire(blocking=False):
-            at_once.append(text)
-        time.sleep(0.01)
-        writing.release()
-
-    monkeypatch.setattr("potluck.exchange.keys.keys.write_atomically", slowly)
-    trust = KnownKeys({}, [], True, pins)
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda at: trust.public_key(f"n{at}", Key.new().public), range(4)))
-    assert not at_once
 
 
 def test_a_disk_that_takes_nothing_is_told_and_stops_nobody(tmp_path, caplog):

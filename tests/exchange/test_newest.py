@@ -2,10 +2,8 @@
 
 import pytest
 
-from exchange.test_mailbox import announcement, offer, texts
-from nouns import completion
+from exchange.test_mailbox import announcement, deliver, fetch, offer, texts
 from potluck.exchange import WireError
-from potluck.exchange.base import Delivery
 from potluck.exchange.protocol.fetch_queue import FetchQueue
 from potluck.exchange.protocol.peers import Peers
 from potluck.exchange.protocol.rules import Newest
@@ -28,29 +26,6 @@ def hear(box, author, *rounds, now_s=0.0, **about):
     """Have the author announce these rounds; it joins if it was not there."""
     box.on_join(author)
     box.confirm(announcement(author, *map(offer, rounds), **about), now_s)
-
-
-def fetch(box, now_s=100.0):
-    """Fetch all that is wanted; return what it was."""
-    came = []
-    while (job := box.fetch_queue.take(now_s)) is not None:
-        came.append((job.author, job.offer.round))
-        deliver(box, job)
-    return came
-
-
-def closed(**options):
-    """Return one that has taken something, and looks for nothing until its next round begins."""
-    box = make(**options)
-    hear(box, "west", 0)
-    fetch(box)
-    take(box)
-    return box
-
-
-def deliver(box, job):
-    completions = (completion(author=job.author),)
-    box.deliver(Delivery(job.author, job.offer.round, b"sealed", completions), job.offer)
 
 
 def take(box):
@@ -119,7 +94,7 @@ def test_what_was_under_way_when_a_newer_one_was_taken_is_not_kept():
     hear(box, "south", 3, 4)
     fetch(box)
     assert take(box) == [("south", 4)]
-    deliver(box, job)
+    deliver(box, job.author, job.offer.round)
     assert (len(box._here), take(box)) == (0, [])
 
 
@@ -127,7 +102,10 @@ def test_what_was_under_way_when_a_newer_one_was_taken_is_not_kept():
 
 
 def test_no_more_is_fetched_than_is_enough_and_the_newest_of_each_first():
-    box = closed(enough=4)
+    box = make(enough=4)
+    hear(box, "west", 0)
+    fetch(box)
+    take(box)  # so that it looks for nothing until its next round begins
     for author in ALL:
         hear(box, author, 5, 6)
     box.begin(0, 0.0)

@@ -6,12 +6,12 @@ import time
 import pytest
 import zenoh
 
-from nouns import collect, completion
+from nouns import collect
 from potluck.exchange import encode
 from potluck.exchange.keys.keys import BATCH
 from potluck.exchange.protocol.signed import encode_answer, offer_of
 from potluck.exchange.zenoh import exchange
-from town import LONG_S, has_batch, live, peer, refusals, town, until
+from town import LONG_S, batch, has_batch, live, peer, town, until
 
 THREE = ("east", "north", "south")
 
@@ -20,28 +20,6 @@ THREE = ("east", "north", "south")
 def place(tmp_path, sessions):
     with town(tmp_path, sessions, *THREE) as place:
         yield place
-
-
-def batch(author):
-    return [completion(author=author)]
-
-
-def recorded(place, session):
-    """What is announced from now on, by name; it grows."""
-    words = {name: [] for name in THREE}
-
-    def keep(sample):
-        words[str(sample.key_expr).rpartition("/")[2]].append(sample.payload.to_bytes())
-
-    remote = zenoh.Locality.REMOTE  # Not what the recorder says itself.
-    heard = session.declare_subscriber(f"{place.run}/ann/*", keep, allowed_origin=remote)
-    place.exits.callback(heard.undeclare)
-    return words
-
-
-def replay(place, session, name, words):
-    for word in words:
-        session.put(f"{place.run}/ann/{name}", word)
 
 
 def test_a_recorded_run_is_not_learned_from_and_the_reason_is_told(place):
@@ -61,7 +39,7 @@ def test_a_recorded_run_is_not_learned_from_and_the_reason_is_told(place):
     token = eve.liveliness().declare_token(f"{place.run}/live/south")
 
     def repeated():
-        replay(place, eve, "south", [old])
+        eve.put(f"{place.run}/ann/south", old)
         return peer(north, "south").refused.get("other run")
 
     until(repeated, "it is refused")
@@ -75,23 +53,6 @@ def test_a_recorded_run_is_not_learned_from_and_the_reason_is_told(place):
     assert any("of this run; are they replayed" in text for text in place.said["north"])
     token.undeclare()
     served.undeclare()
-
-
-def test_a_node_that_is_started_again_goes_on_while_its_old_words_are_repeated(place):
-    eve = place.sessions.pop()
-    words = recorded(place, eve)
-    north, south = place.nodes("north", "south")
-    south.send(0, batch("south"))
-    until(lambda: has_batch(north, "south", 0), "its batch comes")
-    old = list(words["south"])
-    session = south._session
-    south.close()
-    again = place.node("south", session, folder=place.folder / "another")
-    again.send(1, batch("south"))
-    until(lambda: replay(place, eve, "south", old) or has_batch(north, "south", 1), "it goes on")
-    until(lambda: replay(place, eve, "south", old) or refusals(north, "south"), "old: refused")
-    assert peer(north, "south").refused == {"other run": refusals(north, "south")}
-    assert peer(north, "south").quarantined_until_s == 0
 
 
 def test_a_node_answers_a_challenge_of_16_bytes_and_nothing_else(place):
@@ -113,7 +74,6 @@ def test_a_node_answers_a_challenge_of_16_bytes_and_nothing_else(place):
 
 
 def test_questions_without_end_cost_few_signatures_and_a_batch_still_comes(place, monkeypatch):
-    monkeypatch.setattr(exchange, "HELLOS_PER_S", 1)  # One answer, then a pause.
     signed = []
 
     def sign(key, challenge, said):
@@ -122,15 +82,16 @@ def test_questions_without_end_cost_few_signatures_and_a_batch_still_comes(place
 
     monkeypatch.setattr(exchange, "encode_answer", sign)
     eve, south = place.sessions.pop(), place.node("south")
+    monkeypatch.setattr(exchange, "HELLOS_PER_S", 1e-9)  # one answer, then a pause without end
     south.send(0, batch("south"))
-    start_s, left = time.monotonic(), []
+    left = []
     for at in range(1000):
         asked = {"payload": at.to_bytes(16, "big"), "target": zenoh.QueryTarget.ALL}
         left.append(eve.get(f"{place.run}/q/south/hello", timeout=LONG_S, **asked))
     until(lambda: signed, "the first is answered")
     replies = eve.get(f"{place.run}/q/south/0", timeout=LONG_S, target=zenoh.QueryTarget.ALL)
     assert any(reply.ok for reply in replies)
-    assert len(signed) <= 2 + (time.monotonic() - start_s)
+    assert len(signed) == 1
 
 
 def test_a_flood_under_a_name_does_not_silence_it(place, monkeypatch):

@@ -25,7 +25,7 @@ from potluck.exchange.zenoh.session import (
     open_session,
     try_endpoint,
 )
-from town import LONG_S, certify, free_endpoint
+from town import LONG_S, certify, free_endpoint, until
 
 ACCEPTING = """
 import sys
@@ -162,11 +162,11 @@ def test_a_session_is_set_up_as_it_was_measured(folder):
 
 @contextmanager
 def hearing(session, pattern):
-    """A queue of the keys that are put, or come alive, under ``pattern``."""
-    heard = queue.Queue()
+    """The keys that are put, or come alive, under ``pattern``; they grow."""
+    heard = []
 
     def hear(sample):
-        heard.put(str(sample.key_expr))
+        heard.append(str(sample.key_expr))
 
     one = session.declare_subscriber(pattern, hear)
     two = session.liveliness().declare_subscriber(pattern, hear, history=True)
@@ -182,17 +182,9 @@ def opening(line):
     return opened
 
 
-def until(heard, key, again=lambda: None):
-    """All keys heard, up to ``key``; ``again`` is called till then."""
-    keys, end = [], time.monotonic() + LONG_S
-    while key not in keys:
-        assert time.monotonic() < end, f"{key} was never heard, only {keys}"
-        again()
-        try:
-            keys.append(heard.get(timeout=0.05))
-        except queue.Empty:
-            continue
-    return keys
+def until_heard(heard, key, again=lambda: None):
+    """``again`` and again, until ``key`` is among the keys that were heard."""
+    until(lambda: again() or key in heard, f"{key} is heard")
 
 
 def test_a_client_waits_for_its_relay_is_asked_meanwhile_and_can_leave(caplog, monkeypatch):
@@ -222,14 +214,14 @@ def test_a_client_goes_to_another_relay_when_one_is_away_or_dies():
         opening(Endpoints(connect=(two,))).get(timeout=LONG_S) as south,
         hearing(north, "r/**") as heard,
     ):
-        until(heard, "r/ann/before", lambda: south.put("r/ann/before", b"x"))
+        until_heard(heard, "r/ann/before", lambda: south.put("r/ann/before", b"x"))
         assert north.info.routers_zid() == [first.zid()]
         first.close()
-        until(heard, "r/ann/after", lambda: south.put("r/ann/after", b"x"))
+        until_heard(heard, "r/ann/after", lambda: south.put("r/ann/after", b"x"))
         assert north.info.routers_zid() == [second.zid()]
         second.close()
         with open_router(Endpoints((one,), (two,))), open_router(Endpoints((two,))):
-            until(heard, "r/ann/again", lambda: south.put("r/ann/again", b"x"))
+            until_heard(heard, "r/ann/again", lambda: south.put("r/ann/again", b"x"))
 
 
 def test_a_relay_that_is_frozen_does_not_keep_a_client_from_the_next(monkeypatch):
@@ -257,7 +249,7 @@ def test_with_certificates_two_relays_carry_everything_a_node_may_say(folder):
         south.declare_queryable("demo/q/south/*", zenoh.handlers.FifoChannel(8)) as asked,
         south.liveliness().declare_token("demo/live/south"),
     ):
-        until(heard, "demo/live/south")
+        until_heard(heard, "demo/live/south")
 
         def speak():
             south.put("demo/ann/north", b"forged")
@@ -265,8 +257,8 @@ def test_with_certificates_two_relays_carry_everything_a_node_may_say(folder):
             south.put("demo/ann/south", b"x")
             south.put("demo/status/south", b"x")
 
-        came = until(heard, "demo/status/south", speak)
-        assert not {"demo/ann/north", "demo/status/north"} & {*came}
+        until_heard(heard, "demo/status/south", speak)
+        assert not {"demo/ann/north", "demo/status/north"} & {*heard}
 
         def serve():
             with asked.recv() as query:
@@ -274,10 +266,14 @@ def test_with_certificates_two_relays_carry_everything_a_node_may_say(folder):
 
         server = threading.Thread(target=serve)
         server.start()
-        end, got = time.monotonic() + LONG_S, []
-        while not got and time.monotonic() < end:
+        got = []
+
+        def comes():
             replies = north.get("demo/q/south/3", timeout=5.0)
-            got = [reply.ok.payload.to_bytes() for reply in replies if reply.ok]
+            got.extend(reply.ok.payload.to_bytes() for reply in replies if reply.ok)
+            return got
+
+        until(comes, "a batch comes")
         assert got == [b"batch"]
         server.join(LONG_S)
 

@@ -10,11 +10,11 @@ import zenoh
 from nouns import collect
 from potluck.exchange import Key, WireError
 from potluck.exchange.keys.keys import verify
-from potluck.exchange.protocol import believed
-from potluck.exchange.protocol.believed import QUIET_S, VERIFIED_PER_S, Believed
-from potluck.exchange.protocol.signed import STATUS, STATUS_LINES, encode_status
+from potluck.exchange.protocol import peers
+from potluck.exchange.protocol.peers import LINES_PER_S, WRONG_LINES_PER_S, StatusLines
+from potluck.exchange.protocol.signed import STATUS, SignedStatus, encode_status, read_signed
 from potluck.exchange.zenoh import exchange
-from potluck.reports.status import LINE_BYTES, AuthorStatus, StatusLine
+from potluck.reports.status import LINE_BYTES, AuthorStatus, PeerLine, StatusLine
 from town import peer, town, until
 
 DESCRIPTION = Path(__file__).parents[2] / "docs" / "wire.md"
@@ -47,7 +47,7 @@ def said(key=KEY, session=SESSION, **changes):
 
 
 def decoded(data):
-    read = STATUS_LINES.read(data, run="first", node="north")
+    read = read_signed(SignedStatus, data, run="first", node="north")
     verify(STATUS, data, read.public)
     return read.line, read.public
 
@@ -117,7 +117,7 @@ WRONG = {
     "an author's count": (said(authors={"a": [-1]}), "completions = -1"),
     "a hostile author": (said(authors={"<img src=x>": [1]}), "no name of a node"),
     "17 authors": (said(authors={f"a{at}": [1] for at in range(17)}), "17 authors"),
-    "a key of another size": (signed(1, bytes(33), SESSION, LINE), "a key of 33 bytes, not 32"),
+    "a key of another size": (signed(1, bytes(33), SESSION, LINE), "length <= 32"),
     "an announcement": (KEY.sign(b"announcement", SAID[68:]), "signature"),
     "too long": (SAID + bytes(2048), "at most 2048"),
 }
@@ -135,54 +135,50 @@ def test_what_is_wrong_with_it_is_said(name):
 
 @pytest.fixture
 def lines():
-    return Believed("first", STATUS_LINES)
+    return StatusLines("first", "south")
 
 
-def hear(lines, *said, now_s=0.0, **required):
-    return lines.hear("north", said, now_s, **({"public": KEY.public} | required))
+def heard(lines, *said, session=SESSION, now_s=0.0):
+    """North as it is known after it said this: when it wrote its line, and what was refused."""
+    lines.hear({"north": said}, {"north": (KEY.public, session)}, now_s)
+    one = lines.added_to({}).get("north", PeerLine())
+    return one.line and one.line.time_s, one.refused
 
 
 def test_the_newest_is_believed_and_an_older_one_is_ignored(lines):
-    assert hear(lines, said(time_s=1.0), said(time_s=2.0, round=4))
-    assert lines.newest["north"].line.round == 4
-    assert not hear(lines, said(time_s=1.5), said(time_s=2.0))
-    assert hear(lines, said(time_s=3.0))
-    assert not lines.refused
+    assert heard(lines, said(time_s=1.0), said(time_s=2.0)) == (2.0, {})
+    assert heard(lines, said(time_s=1.5), said(time_s=2.0, round=4)) == (2.0, {})
+    assert heard(lines, said(time_s=3.0)) == (3.0, {})
 
 
 def test_what_another_key_signed_is_refused_and_pushes_out_no_true_one(lines):
     other = Key.new()
     forged = signed(1, KEY.public, SESSION, line(time_s=9.0), key=other)
-    assert hear(
-        lines, said(time_s=1.0), signed(1, other.public, SESSION, LINE, key=other), forged, b"x"
-    )
-    assert lines.newest["north"].line.time_s == 1.0
-    assert lines.refused == {"north": {"forged": 2, "malformed": 1}}
+    theirs = signed(1, other.public, SESSION, LINE, key=other)
+    refused = {"forged": 2, "malformed": 1}
+    assert heard(lines, said(time_s=1.0), theirs, forged, b"x") == (1.0, refused)
 
 
 def test_another_session_than_the_confirmed_one_is_ignored(lines):
-    assert not hear(lines, said(session=b"r" * 16), session=SESSION)
-    assert hear(lines, said(time_s=5.0), session=SESSION)
+    assert heard(lines, said(session=b"r" * 16)) == (None, {})
+    assert heard(lines, said(time_s=5.0)) == (5.0, {})
     # It was started again, and its clock set back; its new session is confirmed.
-    assert hear(lines, said(session=b"r" * 16, time_s=1.0), session=b"r" * 16)
-
-
-def test_where_nobody_confirms_a_session_an_older_one_is_believed_after_silence_only(lines):
-    assert hear(lines, said(time_s=5.0))
-    back = said(session=b"r" * 16, time_s=1.0)
-    assert not hear(lines, back, now_s=QUIET_S)
-    assert not hear(lines, said(time_s=1.0), now_s=QUIET_S + 1)
-    assert hear(lines, back, now_s=QUIET_S + 1)
+    assert heard(lines, said(session=b"r" * 16, time_s=1.0), session=b"r" * 16) == (1.0, {})
 
 
 def test_a_second_has_so_many_verifications_and_no_more(lines, monkeypatch):
     looked = []
-    monkeypatch.setattr(believed, "verify", lambda *_: looked.append(1))
-    flood = [said(time_s=1.0 + at) for at in range(VERIFIED_PER_S + 50)]
-    for at, each in enumerate(flood):
-        hear(lines, each, now_s=5.0 + at / 1000)
-    assert len(looked) == VERIFIED_PER_S
-    assert hear(lines, said(time_s=9999.0), now_s=7.0)
+    monkeypatch.setattr(peers, "verify", lambda *_: looked.append(1))
+    for at in range(LINES_PER_S + 50):
+        heard(lines, said(time_s=1.0 + at), now_s=5.0 + at / 1000)
+    assert len(looked) == LINES_PER_S
+    assert heard(lines, said(time_s=9999.0), now_s=7.0) == (9999.0, {})
+
+
+def test_wrong_signatures_under_one_name_leave_verifications_for_others(lines):
+    forged = signed(1, KEY.public, SESSION, line(time_s=9.0), key=Key.new())
+    refused = {"forged": WRONG_LINES_PER_S}
+    assert heard(lines, *[forged] * (WRONG_LINES_PER_S + 5)) == (None, refused)
 
 
 # Over a network.

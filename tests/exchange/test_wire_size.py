@@ -9,7 +9,6 @@ import pytest
 from potluck.exchange import decode, encode
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-SHARES = ["digits-small, 4 nodes, horizontal"]
 
 
 @pytest.fixture(scope="module")
@@ -24,28 +23,26 @@ def bench():
 
 
 @pytest.fixture(scope="module")
-def batches(bench):
-    return bench.synthetic_batches() | bench.written_batches("digits-small")
+def batch(bench):
+    return bench.synthetic_batches()["Zipf"]
 
 
-@pytest.mark.parametrize("name", ["Zipf", *SHARES])
-def test_exact_costs_5_bytes_a_token_and_compact_2_and_a_half(bench, batches, name):
+def test_exact_costs_5_bytes_a_token_and_compact_2_and_a_half(bench, batch):
     for codec, most in bench.TARGET_BYTES.items():
-        assert bench.bytes_a_token(batches[name], codec) <= most
+        assert bench.bytes_a_token(batch, codec) <= most
 
 
-@pytest.mark.parametrize("name", ["Zipf", *SHARES])
-def test_ids_alone_cost_2_bytes_a_token_and_a_third_of_exact(bench, batches, name):
-    cost = bench.bytes_a_token(bench.ids_alone(batches[name]), "exact")
+def test_ids_alone_cost_2_bytes_a_token_and_a_third_of_exact(bench, batch):
+    cost = bench.bytes_a_token(bench.ids_alone(batch), "exact")
     assert cost <= bench.IDS_ALONE_BYTES
-    assert cost < 0.36 * bench.bytes_a_token(batches[name], "exact")
+    assert cost < 0.36 * bench.bytes_a_token(batch, "exact")
 
 
 @pytest.mark.parametrize("codec", ["exact", "compact"])
-def test_a_turn_costs_4_bytes_more_than_its_tokens(bench, batches, codec):
+def test_a_turn_costs_4_bytes_more_than_its_tokens(bench, batch, codec):
     """Two of them are the digest of what was observed."""
-    assert 2 < bench.bytes_a_turn(batches["Zipf"], codec) < bench.TURN_BYTES
-    assert decode(encode(sent := bench.in_turns(batches["Zipf"]), codec="exact")) == sent
+    assert 2 < bench.bytes_a_turn(batch, codec) < bench.TURN_BYTES
+    assert decode(encode(sent := bench.in_turns(batch), codec="exact")) == sent
 
 
 def test_a_text_costs_2_bytes_a_token_beside_its_ids_or_alone(bench):

@@ -13,7 +13,7 @@ from potluck.exchange.keys.keys import BATCH
 from potluck.exchange.protocol.outbox import Outbox
 from potluck.exchange.protocol.signed import offer_of
 from potluck.exchange.zenoh.exchange import QUERIES, SERVERS
-from town import LONG_S, has_batch, live, open_sessions, peer, refusals, town, until
+from town import LONG_S, batch, has_batch, live, open_sessions, peer, refusals, town, until
 
 THREE = ("east", "north", "south")
 
@@ -22,10 +22,6 @@ THREE = ("east", "north", "south")
 def place(tmp_path, sessions):
     with town(tmp_path, sessions, *THREE) as place:
         yield place
-
-
-def batch(author, *problems):
-    return [completion(problem=p, author=author) for p in problems or ("p",)]
 
 
 def all_send(round, *problems, **nodes):
@@ -216,20 +212,6 @@ def test_who_serves_anothers_key_does_not_keep_its_batch_away(place):
         queryable.undeclare()
 
 
-def test_an_answer_of_another_size_is_not_even_copied(place):
-    north, eve = place.node("north"), place.sessions.pop()
-    signed, key = sealed_by(place, "south", batch_of(place, "south")), f"{place.run}/q/south/0"
-    with eve.declare_queryable(key, lambda query: query.reply(key, signed + bytes(9999))):
-
-        def announced():
-            place.announce(eve, "south", offer_of(0, signed))
-            return refusals(north, "south")
-
-        until(announced, "it is refused")
-    north.gather(0)
-    assert any(f"{len(signed) + 9999} bytes came for its batch" in t for t in place.said["north"])
-
-
 def test_three_bad_batches_in_a_row_and_a_peer_is_not_listened_to_for_a_while(place):
     south, north = place.liar("south"), place.node("north", quarantine_s=0.5)
     until(lambda: south.announce() or live(north), "they meet")
@@ -253,21 +235,6 @@ def test_three_bad_batches_in_a_row_and_a_peer_is_not_listened_to_for_a_while(pl
 
 
 # This node itself.
-
-
-def test_a_node_that_comes_back_serves_what_it_sent_and_says_it_again(place):
-    north, south = place.nodes("north", "south")
-    south.send(0, batch("south", "first"))
-    south.close()
-    again = place.node("south")
-    again.send(0, batch("south", "second"))
-    north.send(0, batch("north"))
-    until(lambda: has_batch(north, "south", 0), "it comes")
-    got = collect(north, 0, deadline_s=LONG_S)
-    assert [c.problem_id for c in got.completions if c.author == "south"] == ["first"]
-    own = collect(again, 0, deadline_s=0)
-    assert [c.problem_id for c in own.completions if c.author == "south"] == ["first"]
-    assert got.traffic.refused == {}
 
 
 def test_a_full_disk_does_not_end_the_exchange_and_is_said_once(place, monkeypatch):

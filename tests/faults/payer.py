@@ -7,11 +7,11 @@ from potluck.episode import Turn
 from potluck.episode import text_of as text_of_turns
 from potluck.exchange.base import Status
 from potluck.files import derived_seed, write_atomically
-from potluck.node.author import Author
 from potluck.node.pace.together import Together
+from potluck.node.participant import Author
 from potluck.node.storage.record import Record
 from potluck.reports.status import PeerLine
-from potluck.rollout.settings import EngineSettings
+from potluck.rollout.base import EngineSettings
 from potluck.rollout.texts.options import OpenAIOptions
 from potluck.schedule import Share
 from potluck.types import Problem

@@ -36,7 +36,6 @@ from potluck.exchange.protocol.rules import InStep  # noqa: E402
 from potluck.exchange.zenoh import session as sessions  # noqa: E402
 from potluck.exchange.zenoh.exchange import ZenohExchange  # noqa: E402
 from potluck.reports.events import Told  # noqa: E402
-from potluck.reports.status import AuthorStatus, StatusLine  # noqa: E402
 from potluck.schedule import cohort  # noqa: E402
 from potluck.types import Completion, PotluckError  # noqa: E402
 
@@ -64,7 +63,6 @@ class Plan:
     gather_s: float = 60.0
     max_staleness: int = 1
     kept_rounds: int = 32
-    cohort: int = 32
 
 
 def key_of(name: str) -> Key:
@@ -110,12 +108,7 @@ def open_exchange(
         folder=folder,
         members=members,
         partners=lambda round, live: cohort(
-            live,
-            members=members,
-            me=plan.name,
-            run=own.run,
-            round=round,
-            size=plan.cohort,
+            live, members=members, me=plan.name, run=own.run, round=round, size=32
         ),
         codec="exact",
         rule=InStep(plan.max_staleness, plan.kept_rounds),
@@ -160,22 +153,6 @@ def step(plan: Plan, exchange: ZenohExchange, round: int, say: Say) -> None:
     start = time.monotonic()
     arrived = exchange.finish(round, exchange.receive(round, wait_s=plan.deadline_s))
     say("round", round=round, seconds=time.monotonic() - start, **account(plan, round, arrived))
-    exchange.tell(status_of(plan, round, arrived))
-
-
-def status_of(plan: Plan, round: int, arrived: Round) -> StatusLine:
-    """What it tells of itself after a round."""
-    authors = authors_of(arrived.completions)
-    return StatusLine(
-        node=plan.name,
-        run="run",
-        time_s=time.time(),
-        model="none",
-        round=round + 1,
-        rounds=plan.rounds,
-        reward=0.5,
-        authors={name: AuthorStatus(len(got), 0.5) for name, got in authors.items()},
-    )
 
 
 def account(plan: Plan, round: int, arrived: Round) -> dict[str, object]:

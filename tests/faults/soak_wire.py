@@ -2,15 +2,9 @@
 
     PYTHONPATH=src:tests python tests/faults/soak_wire.py [--messages 100000] [--first 0] [--seed 0]
 
-``wire_kinds.py`` has the kinds: batches, announcements, answers to a challenge, status lines and
-the files of rounds; mutated at random, or written on purpose with a signature that is right. What
-is damaged later fails at its signature, so a batch is also read without one. Message ``n`` depends
-on the seed and ``n`` alone. So a run can be split, and one message can be made again (``--first n
---messages 1``). A million take 40 minutes of one core:
-
-    for n in 0 250000 500000 750000; do
-        nice python tests/faults/soak_wire.py --first $n --messages 250000 | tee soak-$n.txt
-    done
+``wire_kinds.py`` has the kinds. What is damaged later fails at its signature, so a batch is also
+read without one. Message ``n`` depends on the seed and ``n`` alone. So a run can be split, and one
+message can be made again (``--first n --messages 1``). A million take 40 minutes of one core.
 
 It says what became of each kind, what left a reader that is no WireError (exit code 1 if anything
 did), what was accepted beyond a limit, and the most memory that a message took.
@@ -32,11 +26,12 @@ from potluck.episode import MOST_TURNS
 from potluck.exchange import Limits, WireError, decode, decode_round, encode
 from potluck.exchange.keys.keys import BATCH, verify, without_signature
 from potluck.exchange.protocol.signed import (
-    ANNOUNCEMENTS,
     MAX_OFFERS,
     STATUS,
-    STATUS_LINES,
     WHAT,
+    Announcement,
+    SignedStatus,
+    read_signed,
     split_answer,
 )
 from potluck.reports.status import MOST_AUTHORS
@@ -104,7 +99,7 @@ def _read_and_write_again(signed):
 
 def _read_announcement(signed):
     """As a node hears it: before its signature, which a flood would cost more, and behind it."""
-    got = ANNOUNCEMENTS.read(signed, run="run", node="north")
+    got = read_signed(Announcement, signed, run="run", node="north")
     rounds = [offer.round for offer in got.offers()]
     verify(WHAT, signed, got.public)
     assert len(rounds) <= MAX_OFFERS, "too many offers"
@@ -117,7 +112,7 @@ def _read_answer(data):
 
 
 def _read_status(signed):
-    got = STATUS_LINES.read(signed, run="run", node="north")
+    got = read_signed(SignedStatus, signed, run="run", node="north")
     verify(STATUS, signed, got.public)
     assert len(got.line.authors) <= MOST_AUTHORS, "too many authors"
     for part in (got.line, *got.line.authors.values()):

@@ -4,13 +4,11 @@ POTLUCK_SOAK=1 python -m pytest tests/faults -s        (or: make soak)
 """
 
 import os
-import time
 
 import pytest
 
-from faults.exchanges import all_closed, meshed, require_each_once
-from faults.relay import Network, Weather
-from faults.test_hostile import repeated, started, stranger
+from faults.exchanges import all_closed, meshed
+from faults.relay import Network
 from faults.test_lines import partition
 
 pytestmark = pytest.mark.skipif(not os.environ.get("POTLUCK_SOAK"), reason="takes minutes")
@@ -28,32 +26,6 @@ def test_both_sides_of_a_partition_of_half_a_minute_go_on_and_have_everything_wh
     """Longer than the lease: by then neither side waits for the other any more."""
     with Network() as network:
         partition(swarm, network, tmp_path, cut_s=30.0, pause_s=0.6, deadline_s=1.0)
-
-
-def test_a_reader_that_asks_for_far_more_than_its_line_carries_keeps_nothing_from_others(
-    swarm, tmp_path
-):
-    """No member, and not trusted: it asks each node for 500 KB a second over a line of 20 KB. What
-    cannot be sent holds up the sender, so rounds may be long and links may end; nothing is lost."""
-    ports, came = started(swarm, tmp_path, tokens=6000, kept_rounds=64), []
-
-    def ask():
-        for name in "abc":
-            session.get(f"run/q/{name}/{max(0, swarm.last_round(name))}", came.append)
-
-    with Network() as network:
-        relays = [network.relay(port, Weather(bytes_per_s=20_000)) for port in ports]
-        with stranger(*(relay.port for relay in relays)) as session, repeated(ask, 0.2):
-            time.sleep(30.0)
-    sent = set().union(*(swarm.sent(name) for name in "abc"))
-    swarm.wait_for("everything comes", lambda: all(swarm.got(name) >= sent for name in "abc"))
-    longest = max(event["seconds"] for name in "abc" for event in swarm.of(name, "round"))
-    swarm.stop()
-    assert came
-    for name in "abc":
-        require_each_once(swarm, name)
-        assert not any(event["wrong"] for event in swarm.of(name, "round"))
-    print(f"\n{len(sent)} batches came all; the longest round took {longest:.1f} s")
 
 
 @pytest.mark.parametrize("count, partners", [(64, 63), (70, 32)])

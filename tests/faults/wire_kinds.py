@@ -62,10 +62,19 @@ def sound(generator, codec="exact"):
     return start, header_of(start, blocks[0]), blocks
 
 
+def sealed(start, head, blocks, **changes):
+    """A message with a header of these changes, properly compressed and signed."""
+    packed = msgspec.msgpack.encode(replace(head, **changes))
+    return KEY.sign(b"batch", assembled(start, [packed, *blocks]))
+
+
 def with_header(generator, **changes):
     start, header, blocks = sound(generator)
-    head = msgspec.msgpack.encode(replace(header, **changes))
-    return KEY.sign(b"batch", assembled(start, [head, *blocks[1:]]))
+    return sealed(start, header, blocks[1:], **changes)
+
+
+def column_of(numbers):
+    return b"".join(byte_planes.split_planes(np.array(numbers, np.uint32), 4))
 
 
 def fields_beyond(generator):
@@ -93,10 +102,9 @@ def duplicates(generator):
     count = len(header.ends)
     columns = {}
     for name in generator.sample(["problem_at", "indices", "lengths"], 2):
-        column = np.full(count, generator.choice([0, 1, 2**16, 2**31, 2**32 - 1]), np.uint32)
-        columns[name] = b"".join(byte_planes.split_planes(column, 4))
-    head = msgspec.msgpack.encode(replace(header, **columns))
-    return KEY.sign(b"batch", assembled(start, [head, *blocks[1:]]))
+        column = [generator.choice([0, 1, 2**16, 2**31, 2**32 - 1])] * count
+        columns[name] = column_of(column)
+    return sealed(start, header, blocks[1:], **columns)
 
 
 def with_body(generator, codec, token_X, logp_X, *, id_bits=ID_BITS, rest=None):
@@ -165,11 +173,10 @@ def texts(generator):
     sizes = [1 + len(each) for each in made]
     if generator.random() < 0.5:
         sizes[generator.randrange(count)] = generator.choice(SIZES)
-    column = b"".join(byte_planes.split_planes(np.array(sizes, np.uint32), 4))
-    changes = {"text_sizes": column}
+    changes = {"text_sizes": column_of(sizes)}
     match generator.randrange(8):
         case 0:
-            changes["text_sizes"] = damaged(generator, column)
+            changes["text_sizes"] = damaged(generator, column_of(sizes))
         case 1:
             changes["questions"] = generator.randbytes(8 * generator.choice([0, 1, 3, 1000]))
         case 2:
@@ -178,11 +185,10 @@ def texts(generator):
             changes["tokenizer"] = generator.randbytes(generator.choice([1, 15, 16, 17, 1000]))
         case 4:
             changes["lengths"] = generator.choice([b"\1" + bytes(4 * count - 1), b"\1" * count])
-    head = msgspec.msgpack.encode(replace(header_of(start, blocks[0]), **changes))
     body = generator.choice(
         [[b"".join(made)]] * 8 + [[], [b"", b"".join(made)], [b"".join(made)] * 2]
     )
-    return KEY.sign(b"batch", assembled(start, [head, *body]))
+    return sealed(start, header_of(start, blocks[0]), body, **changes)
 
 
 def turns(generator):
@@ -197,12 +203,10 @@ def turns(generator):
     total = sum(numbers[0])
     if total < 2**18 and generator.random() < 0.5:
         numbers = numbers[0], (numbers[1] * total)[:total], numbers[2]
-    columns = [b"".join(byte_planes.split_planes(np.array(each, np.uint32), 4)) for each in numbers]
-    changes = dict(zip(("turn_counts", "turn_lengths", "lengths"), columns, strict=True))
+    columns = zip(("turn_counts", "turn_lengths", "lengths"), map(column_of, numbers), strict=True)
     size = generator.choice([2 * count, 2 * (total - count) % 2**18, 0, 1, 2**16])
-    changes["observed"] = bytes(size)
-    head = msgspec.msgpack.encode(replace(header_of(start, blocks[0]), **changes))
-    return KEY.sign(b"batch", assembled(start, [head, *blocks[1:]]))
+    header = header_of(start, blocks[0])
+    return sealed(start, header, blocks[1:], observed=bytes(size), **dict(columns))
 
 
 @cache
@@ -270,6 +274,16 @@ def seals(generator):
     return resealed(generator, b"batch", encode(message(generator)))
 
 
+def spoiled(generator, what, signed):
+    """A signed message that is damaged, resealed, or something else under its seal; or None."""
+    return generator.choice([
+        lambda: damaged(generator, signed),
+        lambda: resealed(generator, what, signed[SEAL_BYTES:]),
+        lambda: KEY.sign(what, msgpack(generator)),
+        *[lambda: None] * 3,
+    ])()  # fmt: skip
+
+
 def sound_announcement(generator):
     drawn = generator.sample(range(100), generator.randrange(5))
     offers = [Offer(round, generator.randrange(2**32), generator.randbytes(16)) for round in drawn]
@@ -287,19 +301,13 @@ def sound_announcement(generator):
 def announcements(generator):
     """Properly signed, with contents that are not right; or right ones that were damaged."""
     signed = sound_announcement(generator)
-    data = signed[SEAL_BYTES:]
-    kind = generator.randrange(6)
+    if spoilt := spoiled(generator, WHAT, signed):
+        return spoilt
+    fields = msgspec.msgpack.decode(signed[SEAL_BYTES:])
+    at, kind = generator.randrange(len(fields)), generator.randrange(3)
     if kind == 0:
-        return damaged(generator, signed)
-    if kind == 1:
-        return resealed(generator, WHAT, data)
-    if kind == 2:
-        return KEY.sign(WHAT, msgpack(generator))
-    fields = msgspec.msgpack.decode(data)
-    at = generator.randrange(len(fields))
-    if kind == 3:
         fields[at] = generator.choice([*WHOLE[:10], *FLOATS, *TEXTS, b"", b"k" * 32, None, [], {}])
-    elif kind == 4:  # offers that are cut, repeated, out of order, or of rounds beyond 2^31
+    elif kind == 1:  # offers that are cut, repeated, out of order, or of rounds beyond 2^31
         fields[7] = generator.choice([
             damaged(generator, fields[7]), fields[7] * 2, b"\xff" * 24, bytes(24 * 65),
             bytes(24 * 64), generator.randbytes(24 * generator.randrange(70)),
@@ -314,13 +322,10 @@ def answers(generator):
     challenge = generator.choice([CHALLENGE, bytes(16), CHALLENGE[:8], b"", CHALLENGE * 2])
     inner = generator.choice([sound_announcement, announcements])(generator)
     answer = encode_answer(KEY, challenge, inner)
-    match generator.randrange(3):
-        case 0:
-            return damaged(generator, answer)
-        case 1:
-            return resealed(generator, HELLO, CHALLENGE + inner)
-        case _:
-            return answer
+    return generator.choice([
+        lambda: damaged(generator, answer), lambda: answer,
+        lambda: resealed(generator, HELLO, CHALLENGE + inner),
+    ])()  # fmt: skip
 
 
 def sound_status(generator):
@@ -333,20 +338,14 @@ def sound_status(generator):
 def statuses(generator):
     """Status lines, properly signed, with contents that are not right; or right and damaged."""
     signed = sound_status(generator)
-    data = signed[SEAL_BYTES:]
-    kind = generator.randrange(6)
-    if kind == 0:
-        return damaged(generator, signed)
-    if kind == 1:
-        return resealed(generator, STATUS, data)
-    if kind == 2:
-        return KEY.sign(STATUS, msgpack(generator))
-    fields = msgspec.msgpack.decode(data)
+    if spoilt := spoiled(generator, STATUS, signed):
+        return spoilt
+    fields, kind = msgspec.msgpack.decode(signed[SEAL_BYTES:]), generator.randrange(3)
     odd = generator.choice([*WHOLE, *FLOATS, *TEXTS, b"", None, [], {}, {"a": [1]}])
     line = fields[3]
-    if kind == 3:
+    if kind == 0:
         line[generator.choice([*line])] = odd
-    elif kind == 4:
+    elif kind == 1:
         author = generator.choice(["north", *TEXTS])
         line["authors"] = {author: [odd if at == generator.randrange(7) else 1 for at in range(7)]}
     else:

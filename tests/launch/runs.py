@@ -5,10 +5,25 @@ from dataclasses import replace
 
 import pytest
 
+import tiny
 from displays import Listener
 from potluck.exchange import Round, decode, decode_round, encode, encode_round
 from potluck.launch.in_process import run
 from potluck.node.storage.checkpoint import checkpoint_folder
+
+
+def recipes(*always, names=("large", "small"), **tables):
+    """A fixture: it makes recipes of tiny models, with these overrides and further ones."""
+
+    @pytest.fixture(scope="module")
+    def recipe(tiny_models):
+        def make(*overrides, names=names):
+            nodes = {name: tiny_models[name] for name in names}
+            return tiny.recipe(nodes, *always, *overrides, **tables)
+
+        return make
+
+    return recipe
 
 
 class Crash(Exception):
@@ -33,13 +48,34 @@ def crash(config, folder, round=0, *, resume=False, trust_code=False):
 
 
 class Hears(Listener):
-    """Keeps what the user is told."""
+    """Keeps what the user is told, may act on it, and keeps what else is shown but waiting."""
 
-    def __init__(self):
-        self.said = []
+    def __init__(self, act=lambda text: None):
+        self.said, self.phases, self.rounds, self.evaluations = [], [], [], []
+        self.act = act
+
+    def phase(self, node, name, done, total):
+        if name != "wait":
+            self.phases.append((node, name, done, total))
+
+    def round_done(self, node, report):
+        self.rounds.append((node, report.round))
+
+    def evaluated(self, node, report):
+        self.evaluations.append((node, report.validation))
 
     def say(self, text):
         self.said.append(text)
+        self.act(text)
+
+
+def sets(*overrides):
+    """The words of a command that change the recipe so."""
+    return [word for override in overrides for word in ("--set", override)]
+
+
+def everything_in(folder):
+    return {p: p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
 
 
 def lines(folder, node, name="metrics"):

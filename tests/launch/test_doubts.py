@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tiny
-from displays import Listener
+from launch.runs import Hears
 from potluck.launch.in_process import run
 from potluck.reports import AuthorReport, Doubts, RoundReport
 from potluck.rollout.hf import HFEngine
@@ -56,15 +56,6 @@ def test_nobody_doubts_itself_and_the_line_says_what_to_do():
         assert "trust = 'nobody'" in line
 
 
-class Hears(Listener):
-    def __init__(self):
-        self.doubted = []
-
-    def say(self, text):
-        if "forged" in text:
-            self.doubted.append(text.split(";")[0].split(": ")[0])
-
-
 @pytest.fixture
 def forger(monkeypatch):
     """Makes the node "small" claim that each of its tokens was as unlikely as e^-30."""
@@ -85,7 +76,7 @@ def doubted_in_a_run(tiny_models, folder, *overrides):
         tiny_models, "rounds=3", "group_size=12", "objective.method=f-tis", *overrides
     )
     run(config, folder, display=(hears := Hears()))
-    return hears.doubted
+    return [text.split(": ")[0] for text in hears.said if "forged" in text]
 
 
 def test_a_forger_is_told_of_once_for_each_way_in_which_it_stands_out(
@@ -104,14 +95,6 @@ def test_show_says_it_once_with_its_first_round(tmp_path):
     text = " ".join(shown(make_run(tmp_path / "run", "small", rounds=rounds)).split())
     assert text.count("may be forged") == 1
     assert "round 2: large: 20.0 nats a token likelier to small than it claims" in text
-
-
-def test_show_says_nothing_where_no_claim_is_read(tmp_path):
-    forged = {"large": source(tokens=500, log_ratio_mean=20.0, capped_share=1.0)}
-    rounds = [metrics(0, sources=forged)]
-    reads_none = {"importance": "none", "filter": False}
-    run = make_run(tmp_path / "run", "small", rounds=rounds, objective=reads_none)
-    assert "forged" not in shown(run)
 
 
 def test_a_node_all_of_whose_completions_are_cut_off_is_told_what_to_raise():
@@ -187,22 +170,15 @@ def test_the_note_says_why_and_what_to_do(its, weight, words):
     assert ("habit" in line) == ("silenced_share" in its)
 
 
-class HearsUnheard(Hears):
-    def say(self, text):
-        if "nothing is learned from" in text:
-            self.doubted.append(text)
-
-
 def test_a_run_says_it_and_writes_it_down(tiny_models, tmp_path):
     folder = tmp_path / "run"
     options = "rounds=6", "objective.method=lws", "objective.likelihood_exponent=300"
     config = tiny.recipe(tiny_models, "group_size=12", *options)
-    run(config, folder, display=(hears := HearsUnheard()))
-    assert {line.split(",")[0] for line in hears.doubted} == {
-        "small: nothing is learned from large",
+    run(config, folder, display=(hears := Hears()))
+    assert sorted(text.split(",")[0] for text in hears.said if "nothing is" in text) == [
         "large: nothing is learned from small",
-    }
-    assert len(hears.doubted) == 2
+        "small: nothing is learned from large",
+    ]
     written = "".join(file.read_text() for file in folder.glob("*/events.jsonl"))
     assert written.count("nothing is learned from") == 2
     assert "small: nothing is learned from large" in " ".join(shown(folder).split())

@@ -2,26 +2,17 @@
 
 import pytest
 
-import tiny
-from launch.runs import crash, lines
+from launch.runs import crash, left_by, lines, recipes
 from launch.test_launch import NAMES, StopsAt, outcome
 from potluck.config import ConfigError
 from potluck.exchange import Message, Received, decode, decode_round, memory
 from potluck.exchange.keys.keys import without_signature
 from potluck.launch.in_process import run
+from potluck.objective import habit
 
 FREE = ("pace=free", "plan=horizontal", "objective.method=lws")
 ROUNDS = 5
-
-
-@pytest.fixture(scope="module")
-def recipe(tiny_models):
-    def make(*overrides, names=NAMES):
-        nodes = {name: tiny_models[name] for name in names}
-        longer = (f"rounds={ROUNDS}", "checkpoint_every=2", *FREE)
-        return tiny.recipe(nodes, *longer, *overrides)
-
-    return make
+recipe = recipes(f"rounds={ROUNDS}", "checkpoint_every=2", *FREE)
 
 
 @pytest.fixture(scope="module")
@@ -92,30 +83,6 @@ def test_the_intake_decides_the_parts_of_a_round(recipe, tmp_path):
     }  # fmt: skip
 
 
-def test_a_batch_that_is_too_old_when_it_is_taken_is_not(recipe, tmp_path, monkeypatch):
-    """Node ``small`` takes only every third round what there is."""
-    counts = {}
-    for staleness in (0, 1):
-        folder = tmp_path / f"{staleness}"
-        with monkeypatch.context() as patch:
-            receive, calls = memory._Member.receive, []
-
-            def every_third(member, round, receive=receive, calls=calls):
-                if member._agreement.node == "small":
-                    calls.append(1)
-                    if len(calls) % 5:  # two of a round in which nothing is there
-                        return Received()
-                return receive(member, round)
-
-            patch.setattr(memory._Member, "receive", every_third)
-            options = f"swarm.max_staleness={staleness}", "intake=3", "group_size=8"
-            run(recipe("rounds=3", *options), folder)
-        rounds = messages(folder, "small")
-        counts[staleness] = [sum(m.sender == "large" for m in round) for round in rounds]
-    assert counts[0] == [0, 0, 1]
-    assert counts[1] == [0, 0, 2]
-
-
 def test_what_comes_while_a_first_round_is_written_is_learned_from(recipe, tmp_path, monkeypatch):
     receive, first = memory._Member.receive, set(NAMES)
 
@@ -132,19 +99,62 @@ def test_what_comes_while_a_first_round_is_written_is_learned_from(recipe, tmp_p
     assert report["joint_share"] == 1.0
 
 
-def test_what_makes_no_sense_at_this_pace_is_refused_with_the_way_out(recipe, tmp_path):
+def test_what_makes_no_sense_at_this_pace_is_refused_with_the_way_out(recipe):
     with pytest.raises(ConfigError, match="remove the weight"):
         recipe("node.small.weight=2")
     with pytest.raises(ConfigError, match="intake is 2, but pace is 'together'"):
         recipe("pace=together", "intake=2")
-    with pytest.raises(ConfigError, match=r"shares is 'speed'.* set pace = 'free'"):
-        recipe("pace=together", "shares=speed")
     with pytest.raises(ConfigError, match="set pace = 'together'"):
         recipe("node.small={engine={name='file', path='x.jsonl'}}")
-    with pytest.raises(ConfigError, match="writes 1 of the 4 completions"):
-        run(recipe("intake=3"), tmp_path / "alone")
 
 
 def test_alone_it_writes_everything(recipe, tmp_path):
     run(recipe("rounds=2", names=["small"]), tmp_path / "run")
     assert [line["completions"] for line in lines(tmp_path / "run", "small", "metrics")] == [16, 16]
+
+
+# The habit test.
+
+
+@pytest.fixture
+def easy(monkeypatch):
+    """A test by which more is a habit: models that were never taught have none."""
+    monkeypatch.setattr(habit, "SHARE", 0.2)
+    monkeypatch.setattr(habit, "FOREIGN", 0.01)
+
+
+def left_of(folder):
+    return [left_by(folder, node, ROUNDS) for node in NAMES]
+
+
+def silenced(folder):
+    shares = [
+        source["silenced_share"] or 0.0
+        for node in NAMES
+        for line in lines(folder, node)
+        for source in line["sources"].values()
+    ]
+    return sum(shares)
+
+
+def test_the_habit_test_takes_less_in_a_run_that_goes_on_after_a_crash_to_the_bit(
+    easy, tmp_path, recipe
+):
+    run(recipe(), tmp_path / "on")
+    assert silenced(tmp_path / "on") > 0
+    crash(recipe(), tmp_path / "cut", 3)
+    run(recipe(), tmp_path / "cut", resume=True)
+    assert left_of(tmp_path / "cut") == left_of(tmp_path / "on")
+    (told, *_) = (
+        source
+        for node in NAMES
+        for line in lines(tmp_path / "on", node)
+        for source in line["sources"].values()
+        if source["silenced_share"]
+    )
+    assert told["tested_habit"]
+    assert told["habit_gain"] < told["habit_gain_error"]
+    assert told["success_weight"] < 1
+    run(recipe("objective.habit_test=false"), tmp_path / "off")
+    assert left_of(tmp_path / "off") != left_of(tmp_path / "on")
+    assert silenced(tmp_path / "off") == 0

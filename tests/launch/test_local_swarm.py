@@ -8,35 +8,13 @@ import sys
 import pytest
 
 import stand_in_node
-from displays import Listener
+from launch.runs import Hears
 from potluck import STARTING_RECIPE
 from potluck.config import as_tree, from_tree, load
 from potluck.launch import children, local_swarm
 from potluck.launch.local_swarm import LOCAL_SWARM, run_local_swarm
 from potluck.node.storage.folder import exclusive
 from potluck.types import RunFolderError
-
-
-class Heard(Listener):
-    """A display that keeps what it is told, and may act on it."""
-
-    def __init__(self, act=lambda text: None):
-        self.phases, self.rounds, self.evaluations, self.said = [], [], [], []
-        self._act = act
-
-    def phase(self, node, name, done, total):
-        if name != "wait":
-            self.phases.append((node, name, done, total))
-
-    def round_done(self, node, report):
-        self.rounds.append((node, report.round))
-
-    def evaluated(self, node, report):
-        self.evaluations.append((node, report.validation))
-
-    def say(self, text):
-        self.said.append(text)
-        self._act(text)
 
 
 @pytest.fixture
@@ -56,7 +34,7 @@ def nodes(tmp_path, monkeypatch):
         )
         for name, function in does.items():
             monkeypatch.setenv(f"NODE_{name}", function.__name__)
-        heard = Heard(act)
+        heard = Hears(act)
         ended = run_local_swarm(
             config, tmp_path / "run", resume=resume, display=heard, trust_code=trust_code
         )
@@ -245,7 +223,7 @@ def test_addresses_of_the_recipe_are_for_a_network_and_not_used_here(nodes, monk
     monkeypatch.setattr(f"{__name__}.load", lambda _: recipe)
     monkeypatch.setenv("NODE_small", "begins")
     monkeypatch.setenv("NODE_large", "begins")
-    heard = Heard()
+    heard = Hears()
     run_local_swarm(recipe, nodes.folder, resume=False, display=heard)
     assert any("meet on loopback" in text for text in heard.said)
     monkeypatch.undo()

@@ -15,7 +15,7 @@ from potluck.types import RunFolderError
 
 LOSSES = """\
 import torch
-from potluck.objective.losses import mean_of, no_is_loss
+from potluck.objective.losses import no_is_loss, mean_of
 
 
 def mine(logp_BT, logp_start_BT, logp_gen_BT, advantage_B, mask_BT, options):

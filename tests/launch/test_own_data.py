@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 import stand_in_gym
+from launch.runs import everything_in, sets
 from potluck.builder.task import make_task, notes_on
 from potluck.config import ConfigError, from_tree
-from potluck.launch.rounds import RunResult
 from potluck.tasks import TaskError
 from potluck.tasks.environments.task import PlayOptions
 from potluck.tasks.named import TASKS
@@ -40,10 +40,6 @@ def fine(potluck_says):
     return call
 
 
-def everything_in(folder):
-    return {p: p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
-
-
 @pytest.fixture
 def example(desk):
     """The files of docs/tasks.md; its functions leave a mark when they are imported."""
@@ -54,10 +50,6 @@ def example(desk):
     rewards = desk / "rewards.py"
     rewards.write_text(rewards.read_text() + "\nopen('imported', 'w').close()\n")
     return desk
-
-
-def sets(*overrides):
-    return [word for override in overrides for word in ("--set", override)]
 
 
 FAST = sets("rounds=1", "sampling.max_new_tokens=20", "evaluation.every=0")
@@ -128,34 +120,6 @@ def test_a_run_is_resumed_with_the_flag_and_with_the_code_and_data_that_it_had(
         assert "its data or the code of its rewards has changed; put back what was there" in err
         (example / changed).write_text(text)
     fine(*resume, "--trust-code")
-
-
-def test_an_interrupted_run_says_how_to_go_on_with_the_flag(example, potluck_says, monkeypatch):
-    stopped = RunResult(example / "runs", 1, True, {})
-    monkeypatch.setattr("potluck.cli.training._run", lambda *_: stopped)
-    _, out, _ = potluck_says("run", "own-data.toml", "--trust-code")
-    assert out.rstrip().endswith("--resume --trust-code")
-    _, out, _ = potluck_says("run", "own-data.toml", *sets("reward=[]"))
-    assert out.rstrip().endswith("--resume")
-
-
-@pytest.mark.parametrize(
-    "function, found",
-    [
-        ("none.py:f", "there is no file none.py; a relative path begins in the current directory"),
-        ("broken.py:f", "cannot be imported (ZeroDivisionError: division by zero)"),
-        ("odd.py:short", "returned 1 values for 2 completions; expected one number or None for ea"),
-    ],
-)
-def test_code_that_does_not_work_is_one_line(example, potluck_says, function, found):
-    (example / "broken.py").write_text("1 / 0")
-    (example / "odd.py").write_text("def short(**_): return [1]\n")
-    code, _, err = potluck_says(
-        "run", "own-data.toml", "--trust-code", *FAST, *sets(f"reward=[{{function='{function}'}}]")
-    )
-    assert code == 2
-    assert err.count("\n") == 1
-    assert found in err
 
 
 def test_a_task_without_code_needs_no_flag(example, fine):
@@ -262,9 +226,6 @@ def polite(completions, **columns):
 
 def plain(completions, **columns):
     return [float(completion.endswith("18")) for completion in completions]
-
-def broken(completions, **columns):
-    return [int(completion[0]["content"]) for completion in completions]
 """
 
 
@@ -295,7 +256,6 @@ def test_a_function_gets_messages_where_the_data_holds_them_and_texts_elsewhere(
             "; with format = 'messages' in its [[reward]] it",
         ),
         ({"function": "polite", "said": "9+9?"}, "; with format = 'messages' in its [[reward]] it"),
-        ({"function": "broken"}, "it has to grade any completion"),
     ],
 )
 def test_a_function_is_tried_once_before_any_model_is_loaded(example, options, way_out):
@@ -303,7 +263,6 @@ def test_a_function_is_tried_once_before_any_model_is_loaded(example, options, w
         of_messages(example, **options)
     assert str(caught.value).startswith(f"reward 'trl.py:{options['function']}' raised ")
     assert "\n" not in str(caught.value)
-    assert ("format = " in str(caught.value)) == ("format = " in way_out)
 
 
 def test_long_prompts_are_left_out_in_a_run_and_in_its_evaluation(example, fine, potluck_says):

@@ -24,9 +24,8 @@ from potluck.config import from_tree
 from potluck.launch.in_process import run
 from potluck.model import LanguageModel
 from potluck.model.loading import BUILT_IN
-from potluck.rollout.base import RandomSampler, RolloutError, RolloutRequest
+from potluck.rollout.base import EngineSettings, RandomSampler, RolloutError, RolloutRequest
 from potluck.rollout.options import VllmOptions
-from potluck.rollout.settings import EngineSettings
 from potluck.types import Problem, Sampling
 from real_server import RealServer
 

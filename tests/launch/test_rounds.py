@@ -183,14 +183,6 @@ def test_waiting_does_not_make_the_others_slower(tmp_path):
     assert life.step(5, seconds=60.0) == 41
 
 
-def test_each_round_of_a_run_is_timed(tmp_path, monkeypatch):
-    timed = []
-    hear = lambda self, round, seconds, alone: timed.append({*seconds}) or 0.0  # noqa: E731
-    monkeypatch.setattr(Course, "add_round", hear)
-    run(tiny.recipe({"north": tiny.save(tmp_path / "model")}), tmp_path / "run")
-    assert timed == [{"write", "wait", "exchange", "learn"}] * 2
-
-
 def test_a_resumed_node_knows_since_when_it_was_away(tmp_path):
     before = in_step(tmp_path, 12, south=0)
     resumed = Life(tmp_path, Others(south=40), now_s=before.now_s + 4.0)
@@ -216,16 +208,6 @@ def test_rounds_begun_before_a_crash_come_first_and_do_not_bound_the_way_to_the_
     assert life.lived == [10, 11, 40]
 
 
-def test_nodes_of_one_process_write_no_times(tmp_path):
-    class Together(Others):
-        def status(self):
-            return Status({n: PeerLine(live=True, newest_round=0) for n in self.newest})
-
-    life = Life(tmp_path, Together(south=0))
-    life.step(0)
-    assert life.node.record.rows("in_step") == []
-
-
 SWARM = ("swarm.gather_s=0", "deadline_s=0.05", "swarm.listen=['tcp/127.0.0.1:0']")
 
 
@@ -233,13 +215,6 @@ SWARM = ("swarm.gather_s=0", "deadline_s=0.05", "swarm.listen=['tcp/127.0.0.1:0'
 def soon(monkeypatch):
     """An alert after two rounds alone."""
     monkeypatch.setattr(rounds, "ALONE_ROUNDS", 2)
-
-
-def test_a_node_that_is_alone_for_long_says_so_once(soon, tmp_path, tiny_models):
-    shown = Hears()
-    config = tiny.recipe(tiny_models, "rounds=4", "problems_per_round=2", *SWARM)
-    join(config, "small", tmp_path / "run", display=shown)
-    assert shown.said.count(ALONE) == 1
 
 
 @pytest.mark.parametrize("names", [["small"], ["large", "small"]])

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-import tiny
 from displays import Listener
-from potluck.files import append, remedy, write_atomically
+from launch.runs import recipes
+from potluck.files import remedy
 from potluck.launch import nodes as launch_nodes
 from potluck.launch import rounds as launch_rounds
 from potluck.launch.in_process import join, run
@@ -35,6 +35,9 @@ with exclusive(Path(sys.argv[1]), print):
 """
 
 
+recipe = recipes("rounds=2", "checkpoint_every=1")
+
+
 def silent(said):
     raise AssertionError(said)
 
@@ -50,15 +53,6 @@ def holder_of(folder, first="pass"):
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(holder.pid, signal.SIGKILL)
-
-
-@pytest.fixture(scope="module")
-def recipe(tiny_models):
-    def make(*overrides, names=("large", "small")):
-        nodes = {name: tiny_models[name] for name in names}
-        return tiny.recipe(nodes, "rounds=2", "checkpoint_every=1", *overrides)
-
-    return make
 
 
 def test_a_held_folder_is_refused_in_a_line_with_its_holder_and_the_way_out(tmp_path):
@@ -232,13 +226,6 @@ def test_a_line_that_does_not_fit_leaves_the_file_as_it_was(tmp_path):
     assert path.read_bytes() == before + b'{"round": 1}\n'
 
 
-@pytest.mark.parametrize("write", [write_atomically, append])
-def test_a_write_that_fails_names_its_file(tmp_path, write):
-    with files_of_at_most(10), pytest.raises(OSError) as error:
-        write(tmp_path / "rounds", bytes(100))
-    assert error.value.filename == str(tmp_path / "rounds")
-
-
 @pytest.mark.parametrize("file", ["recipe.json", "completions.jsonl"])
 def test_a_run_that_cannot_write_ends_in_a_line_that_says_how_to_go_on(
     recipe, tmp_path, monkeypatch, file
@@ -287,14 +274,3 @@ def test_an_error_that_is_none_of_a_disk_stays_what_it_is(tmp_path, error):
     with pytest.raises(type(error)) as same, disk_errors_explained(tmp_path):
         raise error
     assert same.value is error
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written_is_named_with_the_way_out(recipe, tmp_path):
-    run(recipe(), tmp_path / "run")
-    (tmp_path / "run").chmod(0o500)
-    try:
-        with pytest.raises(RunFolderError, match=r"^/.*run.*: Permission denied; give"):
-            run(recipe("rounds=3"), tmp_path / "run", resume=True)
-    finally:
-        (tmp_path / "run").chmod(0o700)

@@ -17,8 +17,8 @@ from potluck.config import (
     StopConfig,
 )
 from potluck.launch.in_process import run
-from potluck.model.lora import adapter_off
-from potluck.node.storage.card import model_card
+from potluck.model.training import adapter_off
+from potluck.node.storage.export import model_card
 from potluck.objective.methods import ObjectiveConfig
 from potluck.tasks.table import HubOptions
 

@@ -12,7 +12,7 @@ from transformers.integrations import hub_kernels
 
 import tiny
 from potluck.model import LanguageModel, ModelError
-from potluck.model.lora import add_adapter
+from potluck.model.training import add_adapter
 
 
 def edit(file, **changes):

@@ -5,12 +5,12 @@ import pytest
 from potluck.exchange import ExchangeError, Received, Round
 from potluck.exchange.base import Status, Traffic
 from potluck.node import participant
-from potluck.node.author import Author
 from potluck.node.pace.together import Together
-from potluck.node.participant import OpenRound, Participant, Spent
+from potluck.node.participant import Author, OpenRound, Participant, Spent
 from potluck.node.storage.record import Record
 from potluck.reports.status import PeerLine
 from potluck.rollout.texts.base import Cost, Written
+from potluck.schedule import Agenda, vertical
 
 
 class Room:
@@ -27,16 +27,8 @@ class Room:
         self.sent.append((round, self.looks))
 
 
-class Agenda:
-    seed = 0
-
-    def shares_of(self, round, name):
-        return []
-
-
 class Engine:
-    def __init__(self):
-        self.rounds = 0
+    rounds = 0
 
     def write(self, requests, *, author, seed, progress):
         self.rounds += 1
@@ -44,8 +36,9 @@ class Engine:
 
 
 def author(tmp_path, room, deadline_s, waits):
+    agenda = Agenda([], {}, vertical, 4, 6, seed=0)
     return Author(
-        name="people", pace=Together(Agenda(), "people", 1, 0.0, 0.0), exchange=room,
+        name="people", pace=Together(agenda, "people", 1, 0.0, 0.0), exchange=room,
         record=Record(tmp_path / "people", run="x", node="people"), deadline_s=deadline_s,
         progress=lambda *told: waits.append(told), task=None, engine=Engine(),
     )  # fmt: skip
@@ -129,14 +122,10 @@ def test_waiting_for_others_is_apart_from_reading_and_storing(monkeypatch, times
     clock, told = Clock(), []
     monkeypatch.setattr(participant, "time", clock)
     node = Stand(
-        name="a",
-        task=None,
-        pace=Together(None, "a", 1, 0.5, 0.5),
-        exchange=Exchange(clock, times),
-        record=SlowRecord(clock),
-        deadline_s=9.0,
+        name="a", task=None, pace=Together(None, "a", 1, 0.5, 0.5), deadline_s=9.0,
+        exchange=Exchange(clock, times), record=SlowRecord(clock),
         progress=lambda *event: told.append(event),
-    )
+    )  # fmt: skip
     spent = Spent(write_s=0.5, exchange_s=0.25, wait_s=3.0)
     arrived = node.receive(OpenRound(0, (), Received(), spent))
     seconds, size_bytes = node.use(0, *arrived)

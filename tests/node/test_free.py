@@ -1,6 +1,5 @@
 """A node at its own pace: what it takes, what it writes, what it compares with what."""
 
-import statistics
 from collections import Counter
 from dataclasses import replace
 
@@ -8,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+import paper
 import tiny
 from nouns import completion, group
 from potluck.exchange import Delivery, Received, Round
 from potluck.node.learning.batch import pack
-from potluck.node.pace.attendance import Attendance
+from potluck.node.pace.base import Attendance
 from potluck.node.pace.free import WINDOW, Free, WrittenProblems
 from potluck.node.storage.record import Record
 from potluck.schedule import Agenda, horizontal, vertical
@@ -33,12 +33,9 @@ def selector(record, *, plan=horizontal, members=("north", "south"), intake=1.0,
         ids=IDS, weights=dict.fromkeys(members, 1.0), plan=plan, group_size=G,
         problems_per_round=PROBLEMS, seed=0, stranger_problems=2,
     )  # fmt: skip
-    fields = {
-        "agenda": agenda, "me": "north", "max_staleness": 1, "stranger_share": 0.5,
-        "strangers_share": 0.5, "written": WrittenProblems(record), "intake": intake,
-        "meets": plan is horizontal, "trusts": lambda author: True,
-    }  # fmt: skip
-    return Free(**{**fields, **changes})
+    written, meets = WrittenProblems(record), plan is horizontal
+    one = Free(agenda, "north", 1, 0.5, 0.5, written, intake, meets, lambda author: True)
+    return replace(one, **changes)
 
 
 def batch(author, problems, count=3):
@@ -65,11 +62,12 @@ def draw(one, round, *batches):
     return one.draw(round, Received(batches))
 
 
-def select(one, round, came):
-    def read(c):
-        return Row(c, np.zeros(1, np.int32), c.token_T, "")
+def row_of(c):
+    return Row(c, np.zeros(1, np.int32), c.token_T, "")
 
-    selection = one.select(round, came, read)
+
+def select(one, round, came):
+    selection = one.select(round, came, row_of)
     return selection, {
         group[0].completion.problem_id: (Counter(r.completion.author for r in group), kept)
         for group, kept in zip(selection.groups, selection.past_rewards, strict=True)
@@ -80,9 +78,8 @@ def remember(one, round, rewards):
     """Have a round graded in which ``north`` earned these, by problem."""
     groups = []
     for problem, paid in rewards.items():
-        rows = [completion(problem=problem, index=i) for i in range(len(paid))]
-        rows = [Row(c, np.zeros(1, np.int32), c.token_T, "") for c in rows]
-        groups.append(Group(Problem(problem, "", ""), tuple(rows), tuple(paid)))
+        rows = tuple(row_of(completion(problem=problem, index=i)) for i in range(len(paid)))
+        groups.append(Group(Problem(problem, "", ""), rows, tuple(paid)))
     one.remember(round, groups)
 
 
@@ -308,11 +305,8 @@ def test_kept_rewards_are_in_the_mean_and_the_deviation_and_nowhere_else(scale):
     paid, kept = [1.0, 0.0, 1.0], (0.0, 0.0, 0.0, 1.0)
     made = group(Problem("p", "1+2=", "3"), rows, paid, policy)
     batch_of = pack([replace(made, past_rewards=kept)], scale=scale)
-    every = [*paid, *kept]
-    mean, deviation = statistics.mean(every), statistics.pstdev(every)
-    for found, reward in zip(batch_of.advantage_B.tolist(), paid, strict=True):
-        expected = (reward - mean) / (deviation if scale == "std" else 1.0)
-        assert found == pytest.approx(expected, abs=1e-5)
+    expected = paper.advantages([*paid, *kept], scale=scale)[:3]
+    assert batch_of.advantage_B.tolist() == pytest.approx(expected, abs=1e-5)
     assert (batch_of.rows_counted, batch_of.tokens_counted) == (3, 9)
     assert len(batch_of.completions) == 3
 

@@ -122,25 +122,18 @@ def test_without_log_probabilities_of_the_author_nothing_is_made_up():
     assert report.likelihood_positive == pytest.approx(math.exp(-1))
 
 
-@pytest.mark.parametrize("gen", [-100.0, -1000.0])
-def test_whatever_a_peer_claims_the_statistics_are_numbers_or_nothing(gen):
-    (report,) = reports_of([("south", 1.0, False, [(-0.5, gen), (-1.0, gen)])]).values()
-    json.dumps(asdict(report), allow_nan=False)
-    assert report.capped_share == 1.0
-
-
-def test_a_ratio_that_overflows_is_no_number_and_still_json():
+def test_whatever_a_peer_claims_the_statistics_are_numbers_or_nothing():
+    for gen in (-100.0, -1000.0):
+        (report,) = reports_of([("south", 1.0, False, [(-0.5, gen), (-1.0, gen)])]).values()
+        json.dumps(asdict(report), allow_nan=False)
+        assert report.capped_share == 1.0
     (report,) = reports_of([("south", 1.0, False, [(0.0, -800.0), (-800.0, 0.0)])]).values()
-    assert report.k3 is None
-    assert report.effective_sample_size is None
+    assert (report.k3, report.effective_sample_size) == (None, None)
     json.dumps(asdict(report), allow_nan=False)
 
 
 def test_a_dropped_row_is_counted_as_neither_measured_nor_filtered():
-    rows = [
-        ("south", -1.0, True, [(-1.0, -1.0)]),
-        ("south", -1.0, False, [(-2.0, -1.0)]),
-    ]
+    rows = [("south", -1.0, True, [(-1.0, -1.0)]), ("south", -1.0, False, [(-2.0, -1.0)])]
     (report,) = reports_of(rows, dropped=[0]).values()
     assert (report.filtered_share_negative, report.rows_trained) == (0.0, 1)
     assert report.log_ratio_mean == -1.0

@@ -30,18 +30,16 @@ from potluck.node.learning.group import (
     ProcessGroupError,
     process_group,
 )
-from potluck.node.learning.workers import DistributedEngine
 from potluck.node.storage import checkpoint
-from potluck.rollout.base import GreedySampler, RolloutRequest
+from potluck.rollout.base import EngineSettings, GreedySampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.options import HFOptions
-from potluck.rollout.settings import EngineSettings
 from potluck.types import Problem
 
-TESTS = Path(process_group_session.__file__).parent
+SOURCE = str(Path(node.__file__).parents[2])
 CASES = process_group_session.CASES
 UNLIKE = ("dropout", "nothing left", "own bad log-probability", "own bad gradient")
 FINE = [name for name in CASES if name not in UNLIKE]
+VLLM = {"name": "vllm", "url": "http://there:8000", "model": "it"}
 OWN = [name for name, case in CASES.items() if case.poisoned_author == "north"]
 
 
@@ -54,19 +52,6 @@ def folder(tmp_path_factory):
     (made / "models" / "broken" / "model.safetensors").unlink()
     run(process_group_session.recipe(made / "models", "rounds=1"), made / "one")
     return made
-
-
-def environment():
-    """Of another Python that is to find the same potluck, and these tests."""
-    paths = os.pathsep.join([str(Path(node.__file__).parents[2]), str(TESTS)])
-    quiet = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0", "HF_HUB_OFFLINE": "1"}
-    return os.environ | {"PYTHONPATH": paths} | quiet
-
-
-def test_several_processes_refuse_a_sampler_that_they_cannot_draw_by():
-    engine = DistributedEngine(None, process_group_session.SETTINGS, SINGLE_PROCESS, HFOptions())
-    with pytest.raises(ProcessGroupError, match="cannot draw by function; they can by Random"):
-        engine.generate([], lambda logits: logits, author="north", progress=lambda done, all: None)
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +240,7 @@ def test_an_error_of_the_leader_or_of_a_follower_is_that_of_both(both, folder):
 def test_on_the_command_line_the_second_process_says_nothing():
     done = subprocess.run(
         [sys.executable, "-m", "potluck", "show", "nowhere"],
-        env=environment() | {"WORLD_SIZE": "2", "RANK": "1"},
+        env=os.environ | {"PYTHONPATH": SOURCE, "WORLD_SIZE": "2", "RANK": "1"},
         capture_output=True,
         text=True,
         timeout=300,
@@ -279,11 +264,7 @@ def test_an_environment_that_leads_nowhere_is_one_line(monkeypatch):
     [
         ("optimizer", "adamw-8bit", "moments in one process, but there are 3"),
         ("device", "cuda:1", r"each of 3 processes has its own; set device = 'auto'"),
-        (
-            "engine",
-            {"name": "vllm", "url": "http://there:8000", "model": "it"},
-            "is sent the weights of one process",
-        ),
+        ("engine", VLLM, "is sent the weights of one process"),
     ],
 )
 def test_what_several_processes_cannot_do_is_refused_by_name(key, value, words):

@@ -80,6 +80,11 @@ def test_what_was_learned_from_is_known_by_author_and_round(record):
     assert {round for _, round in record.batches(1)} == {7, 9}
 
 
+def column(record, name, key):
+    text = (record.folder / f"{name}.jsonl").read_text()
+    return [json.loads(line)[key] for line in text.splitlines()]
+
+
 def test_forgetting_takes_back_a_round_later_ones_and_lines_cut_short(record):
     for round in range(4):
         record.add("metrics", [{"round": round}])
@@ -87,35 +92,23 @@ def test_forgetting_takes_back_a_round_later_ones_and_lines_cut_short(record):
     with (record.folder / "metrics.jsonl").open("a") as file:
         file.write('{"round": 1, "los')
     record.truncate_from(2, {})
-
-    def rounds(name):
-        text = (record.folder / f"{name}.jsonl").read_text()
-        return [json.loads(line)["round"] for line in text.splitlines()]
-
-    assert rounds("metrics") == [0, 1]
-    assert rounds("completions") == [0, 0, 1, 1]
+    assert column(record, "metrics", "round") == [0, 1]
+    assert column(record, "completions", "round") == [0, 0, 1, 1]
 
 
-def test_a_problem_has_one_line_however_often_it_comes_and_one_again_where_it_was_taken_back(
-    record,
-):
+def test_a_problem_has_one_line_however_often_it_comes_and_again_where_it_was_taken_back(record):
     folder = record.folder
-
-    def ids():
-        text = (folder / "problems.jsonl").read_text()
-        return [json.loads(line)["problem"] for line in text.splitlines()]
-
     first, second = (Problem(id, f"{id}?", "4") for id in "ab")
     record.add_problems(0, [first, first])
     record.add_problems(1, [second, first])
-    assert ids() == ["a", "b"]
+    assert column(record, "problems", "problem") == ["a", "b"]
     found = read_problems(folder, {"b"})
     assert found == {"b": GradedProblem("b", "b?", "4", round=1)}
     record.truncate_from(1, {})
     again = Record(folder, run="run", node="north")
     again.add_problems(1, [first, second])
     again.add_problems(2, [Problem("c", "x" * 5000, "")])
-    assert ids() == ["a", "b", "c"]
+    assert column(record, "problems", "problem") == ["a", "b", "c"]
     assert len(read_problems(folder, None)["c"].question) == LONGEST_QUESTION
 
 

@@ -1,6 +1,8 @@
 """What a round is learned from, out of all that came."""
 
 from dataclasses import replace
+from itertools import compress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,12 +12,12 @@ from hypothesis import strategies as st
 from nouns import completion
 from potluck.exchange import Round, canonical_order
 from potluck.node.pace.together import Together
-from potluck.node.selection import within_caps
 from potluck.schedule import Agenda, horizontal, vertical
 from potluck.types import Row
 
 IDS = [f"p{i}" for i in range(30)]
 G = 4
+WITHOUT_EAST = SimpleNamespace(absent=lambda round: frozenset({"east"}))
 
 
 def selector(*, plan=vertical, weights=("north", "south"), group_size=G, **changes):
@@ -23,16 +25,15 @@ def selector(*, plan=vertical, weights=("north", "south"), group_size=G, **chang
         ids=IDS, weights=dict.fromkeys(weights, 1.0), plan=plan, group_size=group_size,
         problems_per_round=6, seed=0, stranger_problems=2,
     )  # fmt: skip
-    fields = {"max_staleness": 1, "stranger_share": 0.5, "strangers_share": 0.5}
-    return Together(agenda=agenda, me="north", **{**fields, **changes})
+    return replace(Together(agenda, "north", 1, 0.5, 0.5), **changes)
 
 
-def written(one, round, *names):
+def written(one, round, *names, absent=()):
     """All that was asked of these."""
     return canonical_order(
         completion(author=share.node, problem=share.problem_id, index=index)
         for name in names
-        for share in one.agenda.shares_of(round, name)
+        for share in one.agenda.shares_of(round, name, absent)
         for index in range(share.count)
     )
 
@@ -71,13 +72,6 @@ def test_horizontally_a_group_has_everybodys_part_by_author_and_index():
     assert [(c.author, c.index) for c in group] == [
         ("north", 0), ("north", 1), ("south", 0), ("south", 1),
     ]  # fmt: skip
-
-
-def test_who_is_silent_takes_only_its_own_groups_along():
-    one = selector()
-    selection = select(one, 0, written(one, 0, "north"))
-    assert {group[0].author for group in selection.groups} == {"north"}
-    assert len(selection.groups) == 3
 
 
 def test_what_was_asked_of_another_or_of_nobody_is_left_out_and_counted():
@@ -191,40 +185,25 @@ def test_a_stranger_does_not_count_itself_among_the_strangers():
     assert len(select(as_mia, 0, written(one, 0, "north", "south", "mia")).groups) == 8
 
 
-class Without:
-    """Stands for an attendance in which these are absent."""
-
-    def __init__(self, *names):
-        self.names = frozenset(names)
-
-    def absent(self, round):
-        return self.names
-
-
 @pytest.mark.parametrize("plan", [vertical, horizontal])
 def test_what_is_written_for_an_absent_member_is_learned_from_where_it_is_absent_here_too(plan):
     members = ("north", "south", "east")
     full = selector(plan=plan, weights=members)
-    missed = selector(plan=plan, weights=members, attendance=Without("east"))
-    came = [
-        completion(author=name, problem=share.problem_id, index=index)
-        for name in ("north", "south")
-        for share in missed.agenda.shares_of(3, name, {"east"})
-        for index in range(share.count)
-    ]
-    selection = select(missed, 3, canonical_order(came))
+    missed = selector(plan=plan, weights=members, attendance=WITHOUT_EAST)
+    came = written(missed, 3, "north", "south", absent={"east"})
+    selection = select(missed, 3, came)
     assert sum(map(len, selection.groups)) == 6 * G
     assert counts(selection) == {}
     drawn = dict.fromkeys(share.problem_id for share in missed.agenda.members_shares(3))
     assert [group[0].problem_id for group in selection.groups] == list(drawn)
     theirs = [c for c in came if c.author == "south"]
-    taken = select(full, 3, canonical_order(theirs))
+    taken = select(full, 3, theirs)
     assert counts(taken)["unasked"] == len(theirs) - 2 * G, "a node that hears all takes its part"
 
 
 def test_written_twice_by_mistake_is_used_and_bounded():
     members = ("north", "south", "east", "west")
-    one = selector(weights=members, attendance=Without("east"))
+    one = selector(weights=members, attendance=WITHOUT_EAST)
     missing = [s.problem_id for s in one.agenda.members_shares(3) if s.node == "east"]
     twice = [
         completion(author=name, problem=missing[0], index=index)
@@ -239,12 +218,8 @@ def test_written_twice_by_mistake_is_used_and_bounded():
 @pytest.mark.parametrize("plan", [vertical, horizontal])
 def test_what_it_wrote_itself_it_had_asked(plan):
     one = selector(plan=plan, weights=("north", "south", "east"))
-    came = [
-        completion(author="north", problem=share.problem_id, index=index)
-        for share in one.agenda.shares_of(3, "north", {"east"})
-        for index in range(share.count)
-    ]
-    selection = select(one, 3, canonical_order(came))
+    came = written(one, 3, "north", absent={"east"})
+    selection = select(one, 3, came)
     assert sum(map(len, selection.groups)) == len(came) > 2 * G
     assert counts(selection) == {}
 
@@ -252,10 +227,14 @@ def test_what_it_wrote_itself_it_had_asked(plan):
 # How much of a batch strangers may have.
 
 
-def caps(groups, *, known=100, group_size=4, each=0.1, together=0.3, salt="0"):
-    return within_caps(
-        groups, known=known, group_size=group_size, each=each, together=together, salt=salt
-    )
+def caps(groups, *, known=100, group_size=4, each=0.1, together=0.3, round=0):
+    """How many groups of each stranger are taken; the members' have one row."""
+    one = selector(group_size=group_size, stranger_share=each, strangers_share=together)
+    authors = ["north"] * known + [name for name in groups for _ in range(groups[name])]
+    rows = {n: (SimpleNamespace(completion=completion(author=n)),) for n in authors}
+    kept = [*compress(authors, one.within_caps(round, [rows[name] for name in authors]))]
+    assert kept[:known] == authors[:known]
+    return {name: kept.count(name) for name in groups}
 
 
 @given(
@@ -283,6 +262,6 @@ def test_turns_go_round_so_that_many_small_ones_are_not_shut_out_by_a_large_one(
 
 
 def test_who_is_first_changes_from_round_to_round():
-    first = {next(n for n, c in caps(dict.fromkeys("abcd", 1), together=0.04, salt=str(r)).items()
+    first = {next(n for n, c in caps(dict.fromkeys("abcd", 1), together=0.04, round=r).items()
                   if c) for r in range(40)}  # fmt: skip
     assert first == set("abcd")

@@ -10,6 +10,7 @@ import torch
 from msgspec.structs import replace as changed
 from torch.testing import assert_close
 
+import paper
 import tiny
 from node.test_learner import row_logp
 from nouns import completion, group
@@ -78,21 +79,18 @@ def oracle(objective, groups):
         network.zero_grad()
         loss, rows = 0.0, 0
         for g in groups:
-            pairs = list(zip(g.rows, g.rewards, strict=True))
-            among = [x for r, x in pairs if r.completion.author in (OWN, author)]
-            mean = sum(among) / len(among)
-            std = math.sqrt(sum((x - mean) ** 2 for x in among) / len(among))
-            for row, reward in pairs:
-                if row.completion.author != author:
-                    continue
-                rows += 1
-                if reward <= mean or std == 0:
+            pairs = zip(g.rows, g.rewards, strict=True)
+            among = [p for p in pairs if p[0].completion.author in (OWN, author)]
+            advantages = paper.advantages([x for _, x in among], scale="std")
+            for (row, _), advantage in zip(among, advantages, strict=True):
+                rows += row.completion.author == author
+                if row.completion.author != author or advantage <= 0:
                     continue
                 heard = {place: ids.tolist() for place, ids in row.observed}
                 logp = row_logp(network, row.prompt_P, row.completion, 1.0, heard)
                 mean_logp = sum(logp) / len(logp)
                 weight = math.exp(mean_logp.item()) ** objective.untrusted_exponent
-                loss = loss - weight * (reward - mean) / std * mean_logp / count
+                loss = loss - weight * advantage * mean_logp / count
         if not isinstance(loss, float):
             loss.backward()
         found = [p.grad.clone() if p.grad is not None else None for p in network.parameters()]

@@ -79,15 +79,6 @@ def test_a_weight_is_called_as_often_as_it_says_and_sees_what_it_needs(needs_bat
         assert torch.equal(report.scored.kept_advantage_B, kept_B)
 
 
-def test_by_batch_or_by_row_a_weight_gives_the_same_lws():
-    policy, groups = tiny.policy(), ragged_groups(authors=("south", "north"))
-    found = [
-        weighed(weight, policy).score_and_gradient(batch_of(policy, groups))[1]
-        for weight in (likelihood, batch_weight(likelihood.of))
-    ]
-    assert_same_gradient(found[0].tensors, [g.double() for g in found[1].tensors], atol=1e-6)
-
-
 @pytest.mark.parametrize("mark", [row_weight, batch_weight])
 def test_no_weight_of_ones_own_loosens_what_holds_for_those_that_are_not_trusted(mark):
     policy = tiny.policy()

@@ -127,12 +127,12 @@ def test_pass_at_4_is_told_where_there_are_four_of_each(tmp_path):
     ],
 )
 def test_the_sentence_says_what_the_interval_does(low, high, verdict):
-    found = ControlAnswer("small", "alone", 0.7, 0.6, (0.02, low, high), 9, (8, 8))
-    said = sentence(found)
-    assert said.startswith(
-        f"small: {verdict}. Own reward .700 together, .600 by itself with all of"
+    found = ControlAnswer("small", "alone", 0.7, 0.6, (0.02, low, high), 288, (3600, 3600))
+    assert sentence(found) == (
+        f"small: {verdict}. Own reward .700 together, .600 by itself with all of the writing: "
+        f"+.020 [{plain(low, '+')}, {plain(high, '+')}] over 288 problems, one seed. It wrote "
+        "3,600 completions together, 3,600 in the control."
     )
-    assert "+.020 [" in said
 
 
 def test_answers_are_kept_and_a_later_one_replaces_an_earlier_one(tmp_path):

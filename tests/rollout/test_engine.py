@@ -6,16 +6,12 @@ import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
-from transformers import (
-    AutoModelForCausalLM,
-    OpenAIGPTConfig,
-)
+from transformers import AutoModelForCausalLM, OpenAIGPTConfig
 
 import tiny
 from potluck.model import LanguageModel, ModelError
-from potluck.rollout.base import GreedySampler, RolloutError, RolloutRequest
+from potluck.rollout.base import EngineSettings, GreedySampler, RolloutError, RolloutRequest
 from potluck.rollout.hf import HFEngine, _rounded
-from potluck.rollout.settings import EngineSettings
 from potluck.types import NonFiniteError
 from rollout.writing import PROBLEMS, forward, problem_of, sampled, write
 
@@ -24,11 +20,10 @@ def engine_of(policy, *, max_new_tokens=12, max_total_tokens=60, **options):
     return HFEngine(policy, EngineSettings(max_new_tokens, max_total_tokens, **options))
 
 
-@pytest.mark.parametrize("temperature, rows", [(1.0, 512), (0.7, 5)])
-def test_captured_log_probabilities_are_those_of_a_forward_pass(temperature, rows):
+def test_captured_log_probabilities_are_those_of_a_forward_pass_at_the_temperature():
     policy = tiny.policy(sharpness=5)
-    for c in write(engine_of(policy, rows=rows), sampled(temperature=temperature)):
-        np.testing.assert_allclose(c.logp_T, forward(policy, c, temperature), atol=2e-5)
+    for c in write(engine_of(policy, rows=5), sampled(temperature=0.7)):
+        np.testing.assert_allclose(c.logp_T, forward(policy, c, 0.7), atol=2e-5)
 
 
 @pytest.mark.parametrize("config", tiny.ARCHITECTURES, ids=lambda config: config.model_type)

@@ -13,9 +13,8 @@ from episodes import Here, Walk
 from potluck.episode import Turn, digest_of, turns_in
 from potluck.model import LanguageModel, ModelError
 from potluck.rollout import cache, episodes, hf
-from potluck.rollout.base import GreedySampler, RolloutError
+from potluck.rollout.base import EngineSettings, GreedySampler, RolloutError
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.settings import EngineSettings
 from rollout.writing import PROBLEMS, no_progress, problem_of, sampled, write
 
 STOPS = ["a", "b", "c", "d", "e", "f"]

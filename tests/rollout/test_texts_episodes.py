@@ -10,9 +10,8 @@ from episodes import Here, Walk
 from potluck.episode import Turn, digest_of, turns_in
 from potluck.rollout.base import RolloutRequest
 from potluck.rollout.texts.base import Cost
-from potluck.rollout.texts.episodes import BYTES_COUNTED, TOKENS_OF_TOOLS
-from potluck.rollout.texts.messages import messages_of, turn_in
-from potluck.rollout.texts.openai import TOKENS_AROUND
+from potluck.rollout.texts.endpoint import messages_of, turn_in
+from potluck.rollout.texts.openai import BYTES_COUNTED, TOKENS_AROUND, TOKENS_OF_TOOLS
 from potluck.types import Observation, Problem, Sampling
 from stand_in_chat import StandInChat, author_of, stand_in_chat
 

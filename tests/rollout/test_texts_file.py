@@ -8,8 +8,7 @@ import pytest
 
 from episodes import Here, Walk
 from potluck.episode import ToolCall, Turn, digest_of, turns_in
-from potluck.rollout.base import RolloutError, RolloutRequest
-from potluck.rollout.settings import EngineSettings
+from potluck.rollout.base import EngineSettings, RolloutError, RolloutRequest
 from potluck.rollout.texts import file as file_module
 from potluck.rollout.texts.base import BYTES_A_TOKEN, Cost
 from potluck.rollout.texts.options import FileOptions

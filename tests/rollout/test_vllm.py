@@ -4,7 +4,6 @@ import json
 import re
 import socket
 import threading
-import time
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -20,16 +19,12 @@ from episodes import Here
 from potluck.episode import acted, turns_in
 from potluck.model import LanguageModel
 from potluck.model.loading import weights_digest
-from potluck.model.lora import add_adapter
-from potluck.rollout.base import GreedySampler, RolloutError, RolloutRequest
+from potluck.model.training import add_adapter
+from potluck.rollout.base import EngineSettings, GreedySampler, RolloutError, RolloutRequest
 from potluck.rollout.hf import HFEngine
 from potluck.rollout.options import VllmOptions
 from potluck.rollout.server import Address, run_loop
-from potluck.rollout.settings import EngineSettings
-from potluck.rollout.vllm import client as line_module
-from potluck.rollout.vllm import engine as engine_module
-from potluck.rollout.vllm.client import VllmClient
-from potluck.rollout.vllm.engine import require_server
+from potluck.rollout.vllm.client import VllmClient, require_server
 from potluck.rollout.vllm.response import ServerRequest, read_response, require_ours
 from rollout.writing import (
     PROBLEMS,
@@ -135,38 +130,20 @@ def test_the_same_seed_writes_the_same_and_no_two_requests_share_one(server, eng
     assert len(set(seeds)) == len(seeds) - len(PROBLEMS)
 
 
-def test_a_prompt_and_its_completion_have_the_room_of_the_recipe_and_of_the_model(
-    server, engine_of
-):
-    for most, room in ((1000, 1000), (12, 15)):
-        server.seen.clear()
-        write(engine_of(most=most, room=room), requests=[RolloutRequest(PROBLEMS[3], 1)])
-        ((prompt, asked),) = [(len(b["prompt"]), b["max_tokens"]) for b in server.asked()]
-        # The model has 64 positions.
-        assert asked == min(most, min(room, 64) - prompt)
+def test_a_prompt_and_its_completion_have_the_room_of_the_model(server, engine_of):
+    write(engine_of(most=1000, room=1000), requests=[RolloutRequest(PROBLEMS[3], 1)])
+    (body,) = server.asked()
+    assert body["max_tokens"] == 64 - len(body["prompt"])  # the model has 64 positions
 
 
 def test_what_cannot_be_written_is_refused_before_anything_is_asked(server, engine_of):
     with pytest.raises(RolloutError, match=r"'p3' has 12 tokens, which leaves no room below"):
         write(engine_of(room=12))
-    with pytest.raises(RolloutError, match=r"temperature 0.7, top_k 3 and top_p 1; change"):
-        write(engine_of(), sampled(temperature=0.7, top_k=3))
-    with pytest.raises(
-        RolloutError, match="cannot draw by function; it can by RandomSampler and GreedySampler"
-    ):
+    with pytest.raises(RolloutError, match="by RandomSampler and GreedySampler, not by function"):
         write(engine_of(), no_progress)
     assert write(engine_of(), requests=[RolloutRequest(PROBLEMS[0], 0)]) == []
     assert engine_of(overlap=True).begin([], sampled(), author="me") is None
     assert server.seen == []
-
-
-def test_both_engines_write_the_same_where_nothing_is_left_to_chance(engine_of):
-    engine = engine_of()
-    here = HFEngine(engine.policy, EngineSettings(6, 60))
-    for ours, theirs in zip(greedy(here), greedy(engine), strict=True):
-        assert ours.token_T.tolist() == theirs.token_T.tolist()
-        assert (ours.problem_id, ours.end) == (theirs.problem_id, theirs.end)
-        np.testing.assert_allclose(ours.logp_T, theirs.logp_T, atol=1e-4)
 
 
 def test_the_server_reloads_when_the_weights_have_changed_and_only_then(
@@ -206,15 +183,6 @@ def test_every_single_weight_counts_for_whether_they_have_changed():
             assert digest(made) != before
             last.copy_(kept)
     assert digest(made) == before
-
-
-def test_stale_weights_are_noticed(server, engine_of):
-    engine = engine_of(policy())  # those that the server has begun with
-    write(engine)
-    server.stale = True
-    change(engine.policy)
-    with pytest.raises(RolloutError, match=r"differ from this model's by \d.* has other weights"):
-        write(engine)
 
 
 def other_mode(made, completion, temperature=1.0, top_k=0, top_p=1.0):
@@ -295,11 +263,7 @@ FAULTS = {
     "a token too few": (choice(logps=[-1.0]), "with 2 tokens but 1 log-probabilities"),
     "none at all": (choice(tokens=[]), "with 0 tokens; 1 to 12"),
     "too many": (choice(tokens=[*LONG, 5]), "with 13 tokens; 1 to"),
-    "cut for a long reason": (choice(tokens=[5], finish="\n" * 9_000), "after 1 of 12 tokens"),
-    "cut short": (
-        choice(tokens=[5], finish="length"),
-        r"ended it \('length'\) after 1 of 12 .*--max",
-    ),
+    "cut short": (choice(tokens=[5], finish="\n" * 9_000), "after 1 of 12 tokens.*--max-model-len"),
     "foreign id": (choice(tokens=[5, 4242]), "token id 4242; the tokenizer has ids"),
     "negative id": (choice(tokens=[5, -1]), "token id -1; the tokenizer has ids be"),
     "on after the stop": (choice(tokens=[tiny.STOP, 5]), "with words after a stop token"),
@@ -354,9 +318,9 @@ def test_a_rounding_above_certainty_is_none_and_a_stop_token_in_the_last_place_e
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(line_module, "LONGEST_PAUSE_S", 0.02)
-    monkeypatch.setattr(line_module, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(engine_module, "TICK_S", 0.02)
+    monkeypatch.setattr("potluck.rollout.vllm.client.LONGEST_PAUSE_S", 0.02)
+    monkeypatch.setattr("potluck.rollout.vllm.client.FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("potluck.rollout.vllm.engine.TICK_S", 0.02)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -494,7 +458,7 @@ def test_another_writing_waits_until_what_was_begun_is_there(server, engine_of):
         if seen.count(4) == 2:  # all that was begun is asked, and a tick later still no more
             server.stalls.set()
 
-    greedy(engine.with_limits(max_new_tokens=6, max_total_tokens=60), progress)
+    greedy(replace(engine), progress)
     assert [body["temperature"] for body in server.asked()] == [1.0] * 4 + [0.0] * 4
     change(engine.policy)
     assert len(writing.collect(no_progress)) == 12
@@ -503,18 +467,15 @@ def test_another_writing_waits_until_what_was_begun_is_there(server, engine_of):
 def test_an_answer_that_drips_is_late_too(server, engine_of):
     patient = engine_of()
     write(patient)  # on a busy machine that is not a matter of half a second
-    engine = changed(patient, timeout_s=0.5)
-    start = time.monotonic()
-    server.drips_s = 0.2
+    engine, server.drips_s = changed(patient, timeout_s=0.5), 0.2
     with pytest.raises(RolloutError, match=r"no answer within timeout_s = 0.5"):
         write(engine, requests=[RolloutRequest(PROBLEMS[0], 1)])
-    assert time.monotonic() - start < 60  # minutes, were each byte given half a second
     server.drips_s = 0
 
 
 @pytest.mark.parametrize("begun", [True, False])
 def test_what_is_outstanding_can_be_broken_off(server, engine_of, begun):
-    server.stalls, start = threading.Event(), time.monotonic()
+    server.stalls = threading.Event()  # it is set when all is over
     engine = engine_of(concurrency=2, overlap=begun)
 
     def stop(done, total):
@@ -527,21 +488,8 @@ def test_what_is_outstanding_can_be_broken_off(server, engine_of, begun):
         with pytest.raises(KeyboardInterrupt):
             write(engine, progress=stop)
     assert engine.weight_sync.writing.done()
-    assert time.monotonic() - start < 60  # ten minutes, if it waited for the answers
     assert len(server.asked()) <= 3  # those that waited in the queue are never sent
     server.stalls.set()
-
-
-def test_the_key_of_the_variable_that_is_named_is_sent_and_is_in_no_message(
-    server, engine_of, monkeypatch
-):
-    server.key = "sesame-42"
-    monkeypatch.setenv("POTLUCK_TEST_KEY", " sesame-42\n")
-    write(engine_of(api_key_variable="POTLUCK_TEST_KEY"))
-    monkeypatch.setenv("POTLUCK_TEST_KEY", "sesame-43")
-    with pytest.raises(RolloutError, match="status 401 Unauthorized") as caught:
-        write(engine_of(api_key_variable="POTLUCK_TEST_KEY"))
-    assert "sesame" not in str(caught.value)
 
 
 def test_no_proxy_is_asked_and_a_path_before_v1_is_kept(server, engine_of, monkeypatch):
@@ -714,9 +662,3 @@ def test_a_turn_whose_connection_breaks_is_asked_for_anew_with_the_weights(serve
     assert server.paths().count("/collective_rpc") == 2
     assert engine.server_mismatch < 1e-4
     assert len(environment.opened) == 1
-
-
-def test_a_server_with_other_weights_is_found_out_by_episodes_too(server, player_of):
-    server.stale = True
-    with pytest.raises(RolloutError, match="it has other weights"):
-        write(player_of(Here()), requests=[RolloutRequest(PROBLEMS[0], 1)])

@@ -1,13 +1,20 @@
+import random
 from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from potluck.schedule import PLANS, Share, horizontal, problems_of_round, vertical
+from potluck.schedule import (
+    PLANS,
+    Share,
+    horizontal,
+    problems_of_round,
+    unwritten_problems,
+    vertical,
+)
 
 ids = st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=8, unique=True)
-equal = ids.map(lambda names: dict.fromkeys(names, 1.0))
 unequal = st.dictionaries(
     st.text(min_size=1, max_size=8), st.floats(0.01, 100), min_size=1, max_size=6
 )
@@ -41,13 +48,6 @@ def test_every_plan_fills_every_group_exactly(plan, problems, weights, group_siz
     assert [*written] == problems
     assert {*asked.values()} == {1}, "no node has two shares of one problem"
     assert plan is horizontal or len(asked) == len(problems)  # each problem has one author
-
-
-@given(problems=ids, weights=equal, group_size=st.integers(1, 20))
-def test_horizontal_evens_out_over_a_round(problems, weights, group_size):
-    """Not one more for each problem, but one more in the whole round."""
-    load = load_of(horizontal(problems, weights, group_size), weights)
-    assert max(load.values()) - min(load.values()) <= 1
 
 
 @every_plan
@@ -119,6 +119,8 @@ def test_a_round_across_the_end_of_a_pass_takes_the_rest_from_the_next():
 def test_a_task_with_fewer_problems_than_a_round_is_refused(there, count):
     with pytest.raises(ValueError, match=f"takes {count} problems, but the task has {there}"):
         problems_of_round(numbered(there), seed=0, round=0, count=count)
+    with pytest.raises(ValueError, match=f"takes {count} problems, but the task has {there}"):
+        unwritten_problems(numbered(there), {}, wanted=(), seed=0, count=count)
 
 
 def test_the_order_of_problems_does_not_change_by_accident():
@@ -154,3 +156,48 @@ def test_the_order_of_the_nodes_in_a_recipe_decides_nothing(plan):
         for w in ([("a", 1), ("b", 2)], [("b", 2), ("a", 1)])
     )
     assert set(forth) == set(back)
+
+
+# Which ones a node at its own pace has.
+
+
+IDS = numbered(30)
+
+
+def draws(rounds, wanted=lambda round: (), *, count=4, seed=0):
+    times, drawn = Counter(), []
+    for round in range(rounds):
+        drawn.append(unwritten_problems(IDS, times, wanted=wanted(round), seed=seed, count=count))
+        times.update(drawn[-1])
+    return drawn
+
+
+def test_without_others_it_is_the_order_of_the_rounds_that_all_do_together():
+    together = [problems_of_round(IDS, seed=0, round=round, count=5) for round in range(12)]
+    assert draws(12, count=5) == together  # 30 problems: no round reaches over the end of a pass
+
+
+def test_what_others_wrote_comes_first_in_its_order():
+    (drawn,) = draws(1, lambda round: ["p7", "p3", "p7"])
+    assert drawn[:2] == ["p7", "p3"]
+    assert len(set(drawn)) == 4
+    (drawn,) = draws(1, lambda round: IDS)
+    assert drawn == IDS[:4]
+
+
+def test_a_problem_that_was_written_in_this_pass_is_not_written_again_for_others():
+    first, second = draws(2, lambda round: ["p7", "p3"])
+    assert {"p7", "p3"} & {*second} == set()
+    assert len({*first, *second}) == 8
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_others_send_each_pass_has_every_problem_once(seed):
+    dice = random.Random(seed)
+    others = [dice.choices([*IDS, "unknown"], k=dice.randrange(9)) for _ in range(60)]
+    written = [id for drawn in draws(60, lambda round: others[round]) for id in drawn]
+    assert set(written) == set(IDS)
+    for end in range(4, 241, 4):  # after each round: no problem is two passes ahead of another
+        times = Counter(written[:end])
+        assert max(times.values()) - min(times.get(id, 0) for id in IDS) <= 1 + (end % 30 < 4)
+    assert all(len(set(written[at : at + 4])) == 4 for at in range(0, 240, 4))

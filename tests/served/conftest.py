@@ -4,8 +4,8 @@ import pytest
 
 import tiny
 from potluck.config import from_tree
-from potluck.rollout.tinker import session
-from potluck.rollout.tinker.options import TinkerOptions
+from potluck.rollout import tinker
+from potluck.rollout.texts.options import TinkerOptions
 from stand_in_tinker import MODEL, PRICES, FakeTinker
 
 PAID = {f"usd_per_million_{kind}": usd for kind, usd in PRICES.items()}
@@ -15,8 +15,8 @@ URL = "http://127.0.0.1:9"
 @pytest.fixture
 def server(monkeypatch):
     made = FakeTinker()
-    monkeypatch.setattr(session, "library", lambda: made)
-    monkeypatch.setattr(session, "monotonic", made.clock)
+    monkeypatch.setattr(tinker, "library", lambda: made)
+    monkeypatch.setattr(tinker, "monotonic", made.clock)
     yield made
     made.over.set()
 
@@ -27,7 +27,7 @@ def opened(server, tmp_path):
 
     def made(**options):
         chosen = TinkerOptions(**{"url": URL, **PAID, **options})
-        one = session.TinkerSession(chosen, MODEL, tmp_path)
+        one = tinker.TinkerSession(chosen, MODEL, tmp_path)
         one.open(4, 0, "", (tiny.STOP, tiny.VOCABULARY - 1))
         return one
 

@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import shutil
-import socket
 import sys
 import tarfile
 import traceback
@@ -37,10 +36,9 @@ from potluck.model import LanguageModel, ModelError
 from potluck.model.loading import load_tokenizer
 from potluck.node.storage import checkpoint
 from potluck.node.storage.export import export
-from potluck.rollout.base import GreedySampler, RolloutError, RolloutRequest
-from potluck.rollout.settings import EngineSettings
-from potluck.rollout.texts.books import Books
-from potluck.rollout.tinker import engine, session
+from potluck.rollout import tinker
+from potluck.rollout.base import EngineSettings, GreedySampler, RolloutError, RolloutRequest
+from potluck.rollout.texts.base import Books
 from potluck.types import PotluckError, Problem, RunFolderError
 from stand_in_tinker import MODEL, FakeTinker
 
@@ -66,7 +64,7 @@ def whole(recipe, tmp_path_factory):
     config = recipe((), big, checkpoint_every=1)
     folder = tmp_path_factory.mktemp("whole") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "library", lambda: server)
+        patch.setattr(tinker, "library", lambda: server)
         assert run(config, folder, display=None).rounds == 2
     return SimpleNamespace(config=config, folder=folder, server=server, told=told)
 
@@ -169,34 +167,19 @@ def test_a_server_that_does_not_answer_is_told_from_one_that_is_gone(server, ope
     """As where an id is beyond the vocabulary of its model."""
     asked, ends = [], Event()
     server.faults["forward"] = "hang"
-    monkeypatch.setattr(session, "urlopen", lambda url, timeout: asked.append(url) or io.BytesIO())
+    monkeypatch.setattr(tinker, "urlopen", lambda url, timeout: asked.append(url) or io.BytesIO())
     with pytest.raises(RolloutError, match=r"server is there: raise timeout_s, or .*vocabulary"):
         opened()
     assert asked == ["http://127.0.0.1:9/api/v1/healthz"]
-    monkeypatch.setattr(session, "urlopen", lambda url, timeout: ends.wait() and io.BytesIO())
-    monkeypatch.setattr(session, "READY_S", 0.1)
+    monkeypatch.setattr(tinker, "urlopen", lambda url, timeout: ends.wait() and io.BytesIO())
+    monkeypatch.setattr(tinker, "READY_S", 0.1)
     with pytest.raises(RolloutError, match=r"server is gone \(TimeoutError\('no whole answer'\)\)"):
         opened()
     ends.set()
 
 
-def test_what_answers_but_speaks_no_http_is_no_server(server, opened):
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        Thread(target=speak_ssh, args=(other,), daemon=True).start()
-        server.faults["forward"] = "hang"
-        with pytest.raises(RolloutError, match=r"gone \(BadStatusLine\('SSH-2.0"):
-            opened(url=f"http://127.0.0.1:{other.getsockname()[1]}")
-
-
-def speak_ssh(other):
-    asked, _ = other.accept()
-    asked.recv(1000)
-    asked.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
-    asked.close()
-
-
 def test_only_some_requests_are_under_way_at_once(server, recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "AT_ONCE", 2)
+    monkeypatch.setattr(tinker, "AT_ONCE", 2)
     server.faults["sample"] = "hang"
     with pytest.raises(RolloutError, match="sampling: no answer"):
         run(recipe(problems_per_round=8, plan="vertical"), tmp_path / "run", display=None)
@@ -218,17 +201,12 @@ def test_what_is_under_way_does_not_count_as_spent(server, opened):
 def test_the_library_tells_its_attempts_to_nobody(monkeypatch):
     monkeypatch.setitem(sys.modules, "tinker", ModuleType("tinker"))
     monkeypatch.setattr(logging.getLogger("tinker"), "level", logging.NOTSET)
-    session.library()
+    tinker.library()
     assert not logging.getLogger("tinker.lib").isEnabledFor(logging.ERROR)
 
 
 def short(sequences):
     return sequences[:-1]
-
-
-def beyond(sequences):
-    sequences[0].tokens[0] = 1000
-    return sequences
 
 
 def silent(sequences):
@@ -241,13 +219,12 @@ def silent(sequences):
     [
         (silent, "without log-probabilities; take another server"),
         (short, "wrote 1 completions of .*, not 2"),
-        (beyond, "token id 1000; the tokenizer has ids below 42: is it that of its model"),
     ],
 )
 def test_what_a_model_cannot_have_written_is_refused(server, opened, change, message):
     """All that it cannot have: tests/rollout/test_vllm.py, by the same function."""
     made, server.change = opened(), change
-    writer = engine.TinkerEngine(tiny.policy(), EngineSettings(6, 32), made)
+    writer = tinker.TinkerEngine(tiny.policy(), EngineSettings(6, 32), made)
     requests = [RolloutRequest(Problem("p", "1+2=", "3"), 2)]
     with pytest.raises(PotluckError, match=message):
         writer.generate(requests, GreedySampler(), author="big", progress=lambda *_: None)
@@ -290,7 +267,7 @@ def test_a_budget_ends_the_run_before_more_is_asked(server, recipe, tmp_path):
 def test_a_library_that_is_not_here_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tinker", None)
     with pytest.raises(RolloutError, match=r"needs its library .*pip install"):
-        session.library()
+        tinker.library()
     assert os.environ["TINKER_TELEMETRY"] == "0"
 
 

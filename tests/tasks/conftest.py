@@ -12,7 +12,6 @@ from cheap import MADE_UP
 from potluck.confined import Confined, NotReady
 from potluck.tasks.arithmetic import SPLIT_SIZES
 from potluck.tasks.environments import host
-from potluck.tasks.environments.kinds import Instance
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -75,7 +74,7 @@ def here(monkeypatch):
     monkeypatch.setattr(Confined, "ask", ask)
     monkeypatch.setattr(Confined, "process", property(lambda process: process))
     yield
-    Instance.acting = None
+    host.Instance.acting = None
     for loop in loops:
         loop.close()
     random.setstate(state[0])

@@ -37,10 +37,9 @@ def test_an_overlap_of_any_two_splits_is_counted_and_its_first_problem_named():
 
 def test_case_and_space_make_no_other_question_and_a_number_or_sign_does():
     asked = "What is 9 + 9?"
-    for same in ("what is 9 + 9?", "What is\n9 + 9?", "  What  is\t9 +\u00a09? ", asked.upper()):
-        assert list(overlaps(splits(train=[asked], validation=[same], other=[])))
-    for other in ("What is 9 + 8?", "What is 9 - 9?", "What is 99?", "What is 9?"):
-        assert not list(overlaps(splits(train=[asked], validation=[other], other=[])))
+    for same in ("What is\n9 + 9?", "  What  is\t9 +\u00a09? ", asked.upper()):
+        assert normalised(same) == normalised(asked)
+    for other in ("What is 9 + 8?", "What is 9 - 9?", "What is 99?"):
         assert normalised(other) != normalised(asked)
 
 

@@ -12,17 +12,14 @@ from potluck.builder.exchange import make_agenda, trusts_of
 from potluck.config import ConfigError, RunConfig
 from potluck.fields import refuse
 from potluck.model import ModelError, Reader, loading
-from potluck.model.prompt import prompt_ids, special_ids
+from potluck.model.reader import prompt_ids, special_ids
 from potluck.node.learning.group import ProcessGroup
-from potluck.objective.methods import method_of, reads_author_logp
+from potluck.objective.methods import method_of
 from potluck.rollout.base import completion_budget
 from potluck.rollout.options import VllmOptions
 from potluck.tasks import Task
 from potluck.tasks.base import Shortened, environment_of
 from potluck.types import Problem
-
-LONGEST = 200
-"""Problems with the longest questions whose prompts are looked at, where any may be drawn."""
 
 
 def tokenizers_of(config: RunConfig) -> list[list[str]]:
@@ -35,8 +32,7 @@ def tokenizers_of(config: RunConfig) -> list[list[str]]:
 
 def require_tokenizers(config: RunConfig) -> None:
     """Raise ModelError unless all nodes share a tokenizer, or read texts and no claims about ids;
-    or if one lacks the stop tokens named, or they are text to it where texts are read: a text that
-    comes without its end would be read with it, and graded so."""
+    or if one lacks a stop token, or has it as text where texts are read, and graded with it."""
     groups = tokenizers_of(config)
     reads_texts = len(groups) > 1 or config.learners.keys() != config.node.keys()
     for name, node in config.learners.items():
@@ -48,22 +44,20 @@ def require_tokenizers(config: RunConfig) -> None:
                     f"[sampling] stop names {token!r}, which is plain text to {name!r}; where "
                     f"completions go as text, only special tokens can end them: drop it"
                 )
-    if len(groups) < 2:
-        return
     named = (f"{name!r} ({config.node[name].model})" for name, *_ in groups[:2])
     differ = f"the tokenizers of {' and '.join(named)} differ"
-    if reads_author_logp(config.objective):
+    if len(groups) > 1 and config.sends_logp:
         raise ModelError(
             f"{differ}, so the log-probabilities that one tells of its tokens say nothing of the "
             f"other's, but method {method_of(config.objective)!r} reads them; set [objective] "
             f"method = 'lws', or take models of one tokenizer"
         )
-    if config.swarm.text == "never":
+    if len(groups) > 1 and config.swarm.text == "never":
         raise ModelError(f"{differ}, and [swarm] text is 'never'; drop it, so that texts go")
 
 
 def notes_on_tokenizers(config: RunConfig) -> list[str]:
-    """Write a line that says which nodes read each other's texts and not ids, if any."""
+    """Name the nodes that read each other's texts and not ids, in a line, if any."""
     if len(groups := tokenizers_of(config)) < 2:
         return []
     of = " | ".join(", ".join(names) for names in groups)
@@ -71,8 +65,7 @@ def notes_on_tokenizers(config: RunConfig) -> list[str]:
 
 
 def sends_text(config: RunConfig, *, all_here: bool) -> bool:
-    """Tell whether completions go as text too. ``all_here``: the models of all nodes are on this
-    machine, so that their tokenizers can be compared."""
+    """Tell if completions go as text too. ``all_here``: all tokenizers can be compared here."""
     if config.swarm.text != "auto":
         return config.swarm.text == "always"
     if all_here:
@@ -81,8 +74,7 @@ def sends_text(config: RunConfig, *, all_here: bool) -> bool:
 
 
 def require_one_prompt(config: RunConfig, task: Task) -> None:
-    """Raise ModelError unless all nodes ask a problem with the same ids, or send texts too: nodes
-    take no completion that was written to another prompt."""
+    """Raise ModelError where nodes would take nothing from each other, by unlike prompts."""
     if sends_text(config, all_here=True):
         return
     problem = task.problem(task.ids("train")[0])
@@ -121,7 +113,7 @@ def require_completion_budget(config: RunConfig, task: Task) -> list[int]:
     shares = (each for round in range(rounds) for each in agenda.shares(round, config.node))
     asked = [*{share.problem_id for share in shares}]
     if config.pace == "free":  # others decide the order, so it may be any; counting takes long
-        asked += nlargest(LONGEST, task.ids("train"), lambda id: len(task.problem(id).question))
+        asked += nlargest(200, task.ids("train"), lambda id: len(task.problem(id).question))
     asked += task.ids("validation")[: wanted.problems]
     asked += task.ids("out-of-distribution")[: wanted.out_of_distribution]
     lengths = []
@@ -136,8 +128,7 @@ def require_completion_budget(config: RunConfig, task: Task) -> list[int]:
 
 
 def require_servers(config: RunConfig, *, longest_prompt: int) -> None:
-    """Raise RolloutError unless every engine outside this process is there and can write, to
-    prompts of ``longest_prompt`` tokens at most."""
+    """Raise RolloutError unless every engine outside this process is there and can write."""
     # An evaluation may have a limit of its own.
     asked = config.evaluation.max_new_tokens
     longest = max(config.sampling.max_total_tokens, asked and longest_prompt + asked)
@@ -147,15 +138,14 @@ def require_servers(config: RunConfig, *, longest_prompt: int) -> None:
 
 
 def _positions(model: str, wanted: int) -> int:
-    """Limit ``wanted`` tokens to those that the model has positions for."""
     shape = loading.load_config(model).get_text_config()
     return min(wanted, getattr(shape, "max_position_embeddings", None) or wanted)
 
 
 def require_one_stop(policies: Mapping[str, Reader]) -> None:
-    """Raise ModelError unless the same tokens end a completion on every node that is to read the
-    ids of others: each looks up, and does not believe, whether a peer's completion is finished, as
-    that decides what it earns. Behind a text each node puts a stop token of its own."""
+    """Raise ModelError unless the same tokens end a completion on every node that reads the ids of
+    others: each looks up, and does not believe, if a peer's completion is finished, as that decides
+    what it earns. Behind a text each node puts a stop token of its own."""
     for one, other in pairwise(policies):
         if differ := policies[one].stop_ids ^ policies[other].stop_ids:
             tokens = policies[one].tokenizer.convert_ids_to_tokens(sorted(differ))
@@ -193,14 +183,11 @@ def require_processes(config: RunConfig, processes: ProcessGroup, task: Task) ->
 
 def notes_on_devices(config: RunConfig) -> list[str]:
     """Write a line where a node takes the CPU though one may expect a GPU."""
-    names = [name for name, node in config.trained_here.items() if node.device == "auto"]
-    if not names or not (what := loading.unused_accelerator()):
-        return []
-    return [
-        f'{", ".join(names)}: device = "auto" takes the CPU: this machine seems to have {what}, '
-        f"but torch {torch.__version__} cannot use it; install a torch built for it, or set "
-        f'device = "cpu"'
-    ]
+    names = ", ".join(n for n, node in config.trained_here.items() if node.device == "auto")
+    what = loading.unused_accelerator()
+    why = f"this machine seems to have {what}, but torch {torch.__version__} cannot use it"
+    way_out = 'install a torch built for it, or set device = "cpu"'
+    return [f'{names}: device = "auto" takes the CPU: {why}; {way_out}'] if names and what else []
 
 
 def require_baseline(config: RunConfig, folder: Path, here: Collection[str]) -> None:
@@ -228,11 +215,10 @@ def require_engines(
         engine, plays = config.node[name].engine, task and environment_of(task)
         trusts, at = trusts_of(config, folder, name, here), f"{name!r} learns behind a server"
         strange = [each for each in config.members if not trusts(each)]
+        overlaps = isinstance(engine, VllmOptions) and engine.overlap
         wrong = {
             f"[node.{name}.engine] overlap = true, but what plays in an environment cannot be "
-            f"begun while the node learns; drop it": (
-                isinstance(engine, VllmOptions) and engine.overlap and plays
-            ),
+            f"begun while the node learns; drop it": overlaps and plays,
             f"{at}, which plays no episodes; drop its table engine": engine.trains and plays,
             f"{at}, which cannot bound what {next(iter(strange), '')!r} teaches, and does not "
             f"trust it: name it in a [swarm] roster, or set [objective] trust = 'everybody' among "
@@ -245,13 +231,10 @@ def notes_on_trust(config: RunConfig, folder: Path, here: Collection[str]) -> li
     """Name the members which the nodes of this process do not trust, in a line, if any."""
     first = min(here)
     trusts = trusts_of(config, folder, first, here)
-    if not (others := [name for name in config.members if name != first and not trusts(name)]):
-        return []
+    others = ", ".join(name for name in config.members if name != first and not trusts(name))
     why = "no [swarm] roster has their keys"
     way_out = "name a roster, or set [objective] trust = 'everybody' among friends (docs/trust.md)"
     if config.objective.trust == "nobody":
         why, way_out = "[objective] trust is 'nobody'", "docs/trust.md says what that is for"
-    return [
-        f"not trusted: {', '.join(others)}, as {why}. Only right and likely answers of theirs "
-        f"teach, and no log-probability that they claim is read; {way_out}"
-    ]
+    what = "Only right and likely answers of theirs teach, and no log-probability that they claim"
+    return [f"not trusted: {others}, as {why}. {what} is read; {way_out}"] if others else []

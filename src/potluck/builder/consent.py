@@ -16,11 +16,12 @@ from urllib.parse import urlsplit
 
 from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.files import LOCAL_SWARM, is_loopback, printable
+from potluck.rollout.options import ServedOptions
 
 HASHES = 200_000
-"""Hashes that a guess at a secret costs whom a run's folder was given to."""
+"""Hashes that a guess at a secret costs."""
 BUCKET = re.compile("(s3|gs|gcs|az|abfs)://([^/]*)")
-"""Address of [swarm] where a node writes with its user's account of that kind."""
+"""Address where a node writes with its user's account of that kind."""
 
 
 class Secret(NamedTuple):
@@ -50,7 +51,6 @@ class Secret(NamedTuple):
 
 
 def secrets_of(config: RunConfig, names: Collection[str]) -> list[Secret]:
-    """List what these nodes send of the environment."""
     return [Secret(name, *pair) for name in names for pair in config.node[name].engine.sends]
 
 
@@ -96,7 +96,10 @@ def _buckets(config: RunConfig) -> dict[str, str]:
 
 def notes_on_reach(config: RunConfig) -> list[str]:
     """Write a line on each secret, each server and each file here that the recipe names."""
-    servers = [f"{name!r} {n.engine.note}" for name, n in config.node.items() if n.engine.note]
+    urls = {
+        n: e.url for n, node in config.node.items() if isinstance(e := node.engine, ServedOptions)
+    }
+    servers = [f"{name!r} writes through {url}: not asked yet" for name, url in urls.items()]
     files = [f"uses {file} ({key})" for key, file in _files(as_tree(config), "")]
     files += [f"leaves files in {url}" for url in config.swarm.connect if url.startswith("file:")]
     secrets, buckets = map(str, secrets_of(config, config.node)), _buckets(config).values()

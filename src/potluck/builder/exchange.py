@@ -30,7 +30,7 @@ from potluck.exchange.transport import Digest, Notify
 from potluck.exchange.wire import message
 from potluck.model import Reader
 from potluck.model.loading import load_tokenizer
-from potluck.model.prompt import prompt_ids
+from potluck.model.reader import prompt_ids
 from potluck.node.storage.record import REMEMBERED, Record
 from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.schedule import ALL_UP_TO, PLANS, Agenda, cohort
@@ -38,7 +38,7 @@ from potluck.tasks import Task
 from potluck.types import Problem
 
 MOST_MESSAGE_BYTES = (1 << 24) - (1 << 12)
-"""Largest message of a session (exchange/zenoh/session.py), its own part of it left aside."""
+"""Largest message of a session (exchange/zenoh/session.py) without the session's own part."""
 
 
 def make_agenda(config: RunConfig, task: Task) -> Agenda:
@@ -59,7 +59,7 @@ def agreements_of(
 ) -> dict[str, Agreement]:
     """State the terms on which each node takes part; one that only writes has no policy."""
     agreed = _agreed_digest(config, task)
-    question_digest, agreements = _by_problem(task, _question), {}
+    question_digest, agreements = _by_problem(task, _question), dict[str, Agreement]()
     for name, policy in policies.items():
         model = policy.fingerprint() if policy else str(config.node[name].engine)
         tokenizer = policy.tokenizer_digest if policy else message.NO_TOKENIZER
@@ -112,8 +112,7 @@ def _limits(config: RunConfig, policy: Reader | None) -> Limits:
 
 
 def _by_problem(task: Task, made: Callable[[Problem], bytes]) -> Digest:
-    """Make a function from a problem's id to a digest of what is ``made`` of the problem (of
-    nothing, nothing); None: no such problem."""
+    """Digest what is ``made`` of a problem; b"": of nothing, None: there is no such problem."""
     ids, lock = frozenset(task.ids("train")), threading.Lock()
 
     @cache
@@ -129,7 +128,6 @@ def _by_problem(task: Task, made: Callable[[Problem], bytes]) -> Digest:
 
 
 def _prompt_of(model: str) -> Callable[[Problem], bytes]:
-    """Make the function of a problem's prompt, in ids, which is empty without a ``model``."""
     if not model:
         return lambda problem: b""
     tokenizer = load_tokenizer(model)  # that of the node is used meanwhile
@@ -137,7 +135,7 @@ def _prompt_of(model: str) -> Callable[[Problem], bytes]:
 
 
 def _question(problem: Problem) -> bytes:
-    """Write a prompt's messages and tools, which are alike for all tokenizers."""
+    """Write what is alike for all tokenizers."""
     tools = [problem.tools] if problem.tools else []  # without: as before there were any
     return json.dumps([problem.system, problem.question, *tools]).encode()
 
@@ -154,7 +152,7 @@ def open_exchange(
     watches_status: bool = False,
 ) -> Iterator[Exchange]:
     """Connect the node to the others; what the recipe leaves out (roster, addresses, key) comes
-    from files that ``potluck run`` has prepared in the run's folder. Raise ExchangeError."""
+    from files that ``potluck run`` has prepared in the folder. Raise ExchangeError."""
     swarm, here = config.swarm, folder / LOCAL_SWARM
     members, roster = frozenset(config.members), swarm_roster(config, folder)
     # A name that was mistyped is not to become a new key.
@@ -162,8 +160,8 @@ def open_exchange(
     owners = [owner for owner, public in roster.items() if public == key.public]
     if owners and name not in owners:
         raise ExchangeError(
-            f"{swarm.key or here} holds the key of {owners[0]!r}, not of {name!r}; name "
-            f"the file of {name!r} with --set swarm.key=FILE"
+            f"{swarm.key or here} holds the key of {owners[0]!r}, not of {name!r}; name the file "
+            f"of {name!r} with --set swarm.key=FILE"
         )
     if name in roster and roster[name] != key.public:
         raise ExchangeError(
@@ -195,13 +193,12 @@ def open_exchange(
         waiting=lambda: progress(name, "connect", 0, 1),
         watches_status=watches_status,
     )
-    with transport(config.swarm.transport).open_exchange(own) as exchange:
+    with transport(swarm.transport).open_exchange(own) as exchange:
         yield exchange
 
 
 def rule_of(config: RunConfig, taken: Mapping[str, int]) -> MailboxRule:
-    """Make the rule by which a node receives batches; ``taken``: the newest round of each author
-    that it received before, at its own pace."""
+    """Make a mailbox's rule; ``taken``: the newest round of each author that came before."""
     swarm = config.swarm
     if config.pace == "together":
         return InStep(swarm.max_staleness, swarm.kept_rounds)
@@ -238,8 +235,7 @@ def swarm_roster(config: RunConfig, folder: Path) -> dict[str, bytes]:
 def trusts_of(
     config: RunConfig, folder: Path, name: str, here: Collection[str]
 ) -> Callable[[str], bool]:
-    """Make the function that tells of an author if node ``name`` trusts it; ``here`` are the
-    nodes of this process, which one person started."""
+    """Make the function that tells if ``name`` trusts an author; one person started ``here``."""
     match config.objective.trust:
         case "everybody":
             return lambda author: True
@@ -250,8 +246,8 @@ def trusts_of(
 
 
 def _prepared_addresses(file: Path, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Read this node's address, and those of the nodes before it, where ``potluck run`` has started
-    them. Two that called each other could be lost to each other (docs/swarm.md)."""
+    """Read this node's address, and those of the nodes before it: two that called each other could
+    be lost to each other (docs/swarm.md)."""
     try:
         addresses = msgspec.json.decode(file.read_bytes(), type=dict[str, str])
         own, before = addresses[name], list(addresses)[: list(addresses).index(name)]

@@ -1,19 +1,18 @@
 """The memory that nodes need on a device, from the shapes of their models, and GPUs that hold it.
 
 A node holds its *state* all the time and, one after the other, what it needs to *write*, to
-*learn* and to be *evaluated*; between them memory is given back. ``docs/memory.md`` has the
-formulas, for a Llama or Qwen, with completions as long as they may be, and holds them against
-measured peaks. Not counted: memory that the allocator cannot use between tensors, and attention
-without a fast kernel (float32 with grouped heads).
+*learn* and to be *evaluated*. ``docs/memory.md`` has the formulas, and measured peaks beside them.
+Not counted: memory that the allocator cannot use between tensors, and attention without a fast
+kernel (float32 with grouped heads).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from potluck.config import ConfigError, LoraConfig, NodeConfig, RunConfig
-from potluck.model.lora import targets_of
-from potluck.model.scoring import logits_at_once
+from potluck.model.policy import logits_at_once
 from potluck.model.shape import Shape
+from potluck.model.training import targets_of
 from potluck.rollout.options import BYTES, Writing
 from potluck.schedule import PLANS, part_of_round
 from potluck.tasks.environments.task import PlayOptions
@@ -117,7 +116,7 @@ def own_completions(config: RunConfig, name: str) -> int:
 
 
 def adapter_numbers(lora: LoraConfig, shape: Shape) -> int:
-    """Compute r x (inputs + outputs), summed over every layer that gets an adapter."""
+    """Compute r x (inputs + outputs), summed over the layers that get an adapter."""
     return lora.r * sum(inputs + outputs for _, inputs, outputs in adapted_layers(lora, shape))
 
 

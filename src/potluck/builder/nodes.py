@@ -9,34 +9,30 @@ import torch
 
 from potluck.builder.exchange import make_agenda, trusts_of
 from potluck.builder.objective import load_loss, load_weight
-from potluck.config import LoraConfig, RunConfig
+from potluck.config import LoraConfig, NodeConfig, RunConfig
 from potluck.exchange import Exchange
 from potluck.files import derived_seed
 from potluck.model import LanguageModel, LearningRate, ModelError, Reader, make_optimizer
 from potluck.model.loading import base_of, locate
-from potluck.model.lora import add_adapter, restore_adapter
 from potluck.model.sharding import ShardedModel
-from potluck.node.author import Author
+from potluck.model.training import add_adapter, restore_adapter
 from potluck.node.learning.base import Learning
 from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup, device_of
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.remote import ADAM, RemoteLearner
 from potluck.node.learning.workers import DistributedEngine
 from potluck.node.loop import Node
-from potluck.node.pace.attendance import PATIENCE, Attendance
-from potluck.node.pace.base import Pace
+from potluck.node.pace.base import PATIENCE, Attendance, Pace
 from potluck.node.pace.free import Free, WrittenProblems
 from potluck.node.pace.together import Together
-from potluck.node.participant import NodeProgress
+from potluck.node.participant import Author, NodeProgress
 from potluck.node.storage import checkpoint
 from potluck.node.storage.record import Record
 from potluck.objective.habit import HabitTest
-from potluck.rollout.base import Engine
+from potluck.rollout.base import Engine, EngineSettings, ignore
 from potluck.rollout.options import TextOptions
-from potluck.rollout.settings import EngineSettings, ignore
-from potluck.rollout.tinker.engine import TinkerEngine
-from potluck.rollout.tinker.options import TinkerOptions
-from potluck.rollout.tinker.session import TinkerSession
+from potluck.rollout.texts.options import TinkerOptions
+from potluck.rollout.tinker import TinkerEngine, TinkerSession
 from potluck.schedule import Agenda
 from potluck.tasks import Task
 from potluck.tasks.base import environment_of
@@ -56,9 +52,9 @@ def make_learners(
     processes.broadcast("begin", first)
     learners, error = dict[str, Learning](), None
     try:
-        for name in config.learners:
+        for name, node in config.learners.items():
             made = config, name, folder / name, first
-            if config.node[name].engine.trains:
+            if node.engine.trains:
                 learners[name] = make_remote(*made, trust_code=trust_code)
             else:
                 learners[name] = make_learner(*made, processes, trust_code=trust_code)
@@ -90,7 +86,6 @@ def make_learner(
         dtype=dtype,
         attention=node.attention,
     )
-    updates = config.rounds * config.objective.updates_per_round
     saved = checkpoint.checkpoint_folder(folder, first) if first else None
     model = node.model if node.lora or not saved else str(saved)
     # What is trained keeps its small steps in float32; what is frozen makes none.
@@ -121,9 +116,7 @@ def make_learner(
         gradient_clip_norm=node.gradient_clip_norm,
         micro_batch_tokens=node.micro_batch_tokens,
         processes=processes,
-        learning_rate=LearningRate(
-            node.learning_rate, node.lr_schedule, node.warmup_updates, updates
-        ),
+        learning_rate=_rate(config, node),
         longest=config.sampling.max_new_tokens,
         loss=load_loss(config, trust_code=trust_code),
         reference=reference,
@@ -145,19 +138,23 @@ def make_remote(
     # Of another tokenizer the last id is none of the server's.
     ids = reader.stop_id, reader.vocabulary - 1
     session.open(node.lora.r, seed, saved.get("state", ""), ids)
-    schedule = node.learning_rate, node.lr_schedule, node.warmup_updates, config.rounds
     return RemoteLearner(
         name,
         reader,
         config.objective,
         session,
-        LearningRate(*schedule),
+        _rate(config, node),
         dict(zip(ADAM, (*node.adam_betas, node.gradient_clip_norm), strict=True)),
         rows=config.problems_per_round * config.group_size,
         longest=sampling.max_new_tokens,
         loss=load_loss(config, trust_code=trust_code),
         custom_weight=load_weight(config, trust_code=trust_code),
     )
+
+
+def _rate(config: RunConfig, node: NodeConfig) -> LearningRate:
+    updates = config.rounds * config.objective.updates_per_round
+    return LearningRate(node.learning_rate, node.lr_schedule, node.warmup_updates, updates)
 
 
 def _checkpoint_activations(policy: LanguageModel, name: str) -> None:
@@ -206,12 +203,11 @@ def make_nodes(
     notify: Callable[[str], None] = ignore,
 ) -> list[Node]:
     """Make the nodes of this process that learn: those that have a learner."""
-    agenda = make_agenda(config, task)
-    nodes = []
+    agenda, nodes = make_agenda(config, task), []
+    tests = config.objective.tests_habits
     for name, learner in learners.items():
         record = Record(folder / name, run=config.name, node=name)
         trusts = trusts_of(config, folder, name, exchanges)
-        tests = config.objective.tests_habits
         nodes.append(
             Node(
                 name=name,
@@ -265,13 +261,12 @@ def make_authors(
         if not isinstance(engine := config.node[name].engine, TextOptions):
             continue
         record = Record(folder / name, run=config.name, node=name)
-        settings = _settings(config, name, folder, task, notify)
         authors.append(
             Author(
                 name=name,
                 pace=make_pace(config, agenda, record, trusts=lambda author: True),
                 task=task,
-                engine=engine.open(settings),
+                engine=engine.open(_settings(config, name, folder, task, notify)),
                 exchange=exchanges[name],
                 record=record,
                 deadline_s=config.deadline_s,

@@ -21,8 +21,8 @@ MASK_BT = torch.tensor([[True, True, True], [True, False, False]])
 
 
 def load_loss(config: RunConfig, *, trust_code: bool) -> Loss | None:
-    """Import the recipe's loss and call it once on two rows; None: the recipe names none. Raise
-    TaskError or ConfigError if it cannot be imported, is not trusted, or makes no loss of them."""
+    """Import the recipe's loss, if it names one, and call it once on two rows. Raise TaskError or
+    ConfigError if it cannot be imported, is not trusted, or makes no loss of them."""
     if not config.objective.loss:
         return None
     what, function = _load(config, "loss", trust_code)
@@ -45,8 +45,8 @@ def load_loss(config: RunConfig, *, trust_code: bool) -> Loss | None:
 
 
 def load_weight(config: RunConfig, *, trust_code: bool) -> Weight | None:
-    """Import the recipe's weight and call it once on two rows; None: it names one of ours. Raise as
-    ``load_loss``. A function without a mark of ``weights.py`` is called on the whole batch."""
+    """Import the recipe's weight, if it is none of ours, as ``load_loss`` does. Without a mark of
+    ``weights.py`` it is called on the whole batch."""
     if not config.objective.has_custom_weight:
         return None
     what, function = _load(config, "weight", trust_code)
@@ -67,8 +67,8 @@ def load_weight(config: RunConfig, *, trust_code: bool) -> Weight | None:
 
 
 def digests_of(config: RunConfig, *, trust_code: bool) -> dict[str, str]:
-    """Hash the files of loss and weight with SHA-256, so that a resumed run can tell; "": there is
-    none. Raise as ``load_loss`` does: before models are loaded, which takes long."""
+    """Hash the files of loss and weight with SHA-256, so that a resumed run can tell; "": it has
+    none. Raise as ``load_loss`` does: before models are loaded."""
     load_loss(config, trust_code=trust_code)
     load_weight(config, trust_code=trust_code)
     objective = config.objective
@@ -77,7 +77,6 @@ def digests_of(config: RunConfig, *, trust_code: bool) -> dict[str, str]:
 
 
 def _load(config: RunConfig, key: str, trust_code: bool) -> tuple[str, Callable[..., Any]]:
-    """Import what ``key`` names; return it behind its name for errors."""
     require_trusted(config, trust_code)
     what, name = f"[objective] {key}", getattr(config.objective, key)
     return f"{what} {name!r}", load_function(what, name)[0]

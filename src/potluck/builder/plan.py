@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 from msgspec.structs import replace
 from rich.console import Group as Stacked
-from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -30,7 +29,7 @@ from potluck.config.control import controls_of
 from potluck.model.loading import load_config
 from potluck.model.shape import Shape, shape_of
 from potluck.objective.methods import method_of
-from potluck.rollout.tinker.options import TinkerOptions
+from potluck.rollout.texts.options import TinkerOptions
 from potluck.tasks import Split
 
 WIRE_BYTES = {"exact": 5.0, "compact": 2.6, "raw": 8.1}
@@ -102,9 +101,9 @@ def plan_cost(config: AnyRecipe, *, trust_code: bool = False, gpu: str = "") -> 
 
 def _tokens_of(config: RunConfig, name: str, shape: Shape | None, mean: float) -> Tokens:
     """Count tokens: a completion has at most what its limit and a mean prompt leave it."""
-    sampling = config.sampling
-    most = min(sampling.max_total_tokens, (shape and shape.context) or sampling.max_total_tokens)
-    longest = min(sampling.max_new_tokens, most - mean)
+    total = config.sampling.max_total_tokens
+    most = min(total, (shape and shape.context) or total)
+    longest = min(config.sampling.max_new_tokens, most - mean)
     own, every = own_completions(config, name), config.problems_per_round * config.group_size
     written = round(own * longest)
     bytes_each = (WIRE_BYTES if config.sends_logp else IDS_ONLY_BYTES)[config.swarm.codec]
@@ -115,17 +114,16 @@ def check(
     config: RunConfig, *, trust_code: bool = False, gpu: str = "", one_process: bool = False
 ) -> Stacked:
     """Describe a run and its cost, to be printed; with a ``gpu``, whether the nodes fit, which take
-    turns in ``one_process``. Raise PotluckError as ``plan_cost`` does, whose arguments these
-    are."""
+    turns in ``one_process``. Arguments and errors are those of ``plan_cost``."""
     gib = gpu_gib(gpu) if gpu else 0.0
     plan = plan_cost(config, trust_code=trust_code, gpu=gpu)
     code = [] if trust_code else code_of(config)
     unseen = [Padding(Text(part), (0, 0, 0, 2)) for part in plan.inspection.unseen]
-    memory: list[RenderableType] = [_memory_table(plan), Text(PEAK)] if plan.memory else []
+    memory = (_memory_table(plan), Text(PEAK)) if plan.memory else ()
     return Stacked(
         Text(_headline(config)),
         *map(Text, _data(config, plan)),
-        *(Text(f"would run {_place_of(name)}; not without --trust-code") for _, name in code),
+        *(Text(f"would run {_found(name)}; not without --trust-code") for _, name in code),
         *map(Text, notes_on_reach(config)),
         Text(),
         *memory,
@@ -154,7 +152,6 @@ def _headline(config: RunConfig) -> str:
 
 
 def _data(config: RunConfig, plan: CostPlan) -> Iterator[str]:
-    """Yield the sizes of the splits, what is to be known of them, and each number beyond them."""
     wanted, most = config.evaluation, config.sampling.max_new_tokens
     if task := plan.inspection.task:
         there = {split: len(task.ids(split)) for split in SPLITS}
@@ -166,9 +163,8 @@ def _data(config: RunConfig, plan: CostPlan) -> Iterator[str]:
             if 0 < there[split] < count:
                 yield f"of {count} {split} problems there are {there[split]}"
     for name, shape in plan.shapes.items():
-        if shape.context and most > shape.context:
-            limit = f"the model's {shape.context} positions"
-            yield f"{name}: max_new_tokens = {most} is capped by {limit}"
+        if 0 < (limit := shape.context or 0) < most:
+            yield f"{name}: max_new_tokens = {most} is capped by the model's {limit} positions"
 
 
 def _memory_table(plan: CostPlan) -> Table:
@@ -192,11 +188,10 @@ def _table(title: str, *columns: str) -> Table:
 def _device_lines(config: RunConfig, plan: CostPlan, *, gib: float, apart: bool) -> Iterator[str]:
     """Yield a line on each device, under the name that it really has."""
     real = {"auto": "cuda:0" if plan.on_gpu else "cpu", "cuda": "cuda:0"}
-    devices = {
-        name: real.get(node.device, node.device) for name, node in config.trained_here.items()
-    }
-    for device in dict.fromkeys(devices.values()):
-        names = [name for name in devices if devices[name] == device]
+    devices: dict[str, list[str]] = {}
+    for name, node in config.trained_here.items():
+        devices.setdefault(real.get(node.device, node.device), []).append(name)
+    for device, names in devices.items():
         memories, overhead = [plan.memory[name] for name in names], CUDA_BYTES * plan.on_gpu
         needed = bytes_together(memories, apart=apart, overhead=overhead)
         how = ", the peaks added up" if apart else ", the states added up, as they take turns"
@@ -215,7 +210,6 @@ def _token_table(plan: CostPlan) -> Table:
 
 
 def _money_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
-    """Yield what each server that trains a node may cost, by the recipe's prices."""
     for name, each in plan.tokens.items():
         if isinstance(engine := config.node[name].engine, TinkerOptions):
             prompts = round(each.completions * plan.inspection.prompts.mean)
@@ -240,8 +234,8 @@ def control_lines(config: RunConfig) -> Iterator[str]:
         )
 
 
-def _place_of(function: str) -> str:
-    """Say where the code of a ``function`` of the recipe is, so that one can go and read it."""
+def _found(function: str) -> str:
+    """Say where a function is, so that one can go and read it."""
     place, _, name = function.rpartition(":")
     is_file = place.endswith(".py")
     return f"{name} in {Path(place).expanduser().absolute() if is_file else place}"

@@ -15,10 +15,15 @@ from huggingface_hub import constants, get_session, try_to_load_from_cache
 from msgspec.structs import replace
 
 from potluck.builder import checks
-from potluck.builder.environment import notes_on_environment
 from potluck.builder.memory import Prompts
 from potluck.builder.objective import digests_of
-from potluck.builder.task import make_task, notes_on, notes_on_authors, require_problems
+from potluck.builder.task import (
+    make_task,
+    notes_on,
+    notes_on_authors,
+    notes_on_environment,
+    require_problems,
+)
 from potluck.config import RunConfig
 from potluck.model import ModelError
 from potluck.model.loading import require_device, require_weights
@@ -84,8 +89,8 @@ def prepare(
     known, unseen = not {*models} & absent.keys(), [*absent.values()]
     task, prompts = None, TYPICAL_PROMPTS
     if OWN_TASK not in absent:
-        lacks = {"out_of_distribution": None} if OTHER_TASK in absent else {}
-        task = make_task(replace(config, **lacks), trust_code=trust_code, run=kept, say=say)
+        there = replace(config, out_of_distribution=None) if OTHER_TASK in absent else config
+        task = make_task(there, trust_code=trust_code, run=kept, say=say)
     digests = digests_of(config, trust_code=trust_code)
     if known:
         checks.require_tokenizers(seen)

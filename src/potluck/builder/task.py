@@ -1,13 +1,21 @@
-"""The task that a recipe describes."""
+"""The task that a recipe describes, and the grade of a user's environment: found when a run begins,
+and kept in its folder."""
 
+import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from potluck.builder.environment import grade
+import msgspec
+
 from potluck.config import ConfigError, RunConfig
+from potluck.files import write_atomically
+from potluck.node.storage.folder import ENVIRONMENT
 from potluck.rollout.options import TextOptions
 from potluck.tasks import Task, TaskOptions
-from potluck.tasks.base import WithOutOfDistribution, overlaps
+from potluck.tasks.base import WithOutOfDistribution, environment_of, overlaps
+from potluck.tasks.environments.check import MOST_ROWS, Checked
+from potluck.tasks.environments.hosted import HostedEnvironment
 from potluck.tasks.environments.task import EnvironmentTask
 from potluck.tasks.rewards import HANDED, CustomRewards, Format, HashReward, Reward
 from potluck.tasks.table import Table
@@ -20,13 +28,13 @@ def make_task(
     run: Path | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Task:
-    """Build the task of ``[task]``, paid by ``[[reward]]`` where there is any, with problems of
-    ``[out_of_distribution]`` if there is one; raise TaskError or ConfigError. With ``say`` a user's
-    environment is graded first, unless the folder ``run`` has its grade."""
+    """Build the task of ``[task]``, paid by ``[[reward]]``, with problems of
+    ``[out_of_distribution]``; raise TaskError or ConfigError. With ``say`` a user's environment is
+    graded first, unless the folder ``run`` has its grade."""
     require_trusted(config, trust_code)  # before the data, which may take minutes, is read
     base = config.task.make()
     if say and config.task.code and isinstance(base, EnvironmentTask):
-        grade(base, run, say)
+        _grade(base, run, say)
     task = _paid(config.task, base)
     if config.reward:
         inner = base.base if isinstance(base, EnvironmentTask) else base
@@ -102,6 +110,62 @@ def notes_on_authors(config: RunConfig, task: Task) -> list[str]:
 
 
 def notes_on(config: RunConfig, task: Task) -> list[str]:
-    """Write what to know of a task's splits before trusting a number, mostly nothing; raise
-    TaskError if a problem is in two of them."""
+    """Write what to know of the splits; raise TaskError if a problem is in two of them."""
     return [*task.notes, *overlaps(task), *config.task.notes, *config.objective.notes]
+
+
+class KeptGrade(msgspec.Struct, frozen=True):
+    """Contents of a run's ENVIRONMENT; ``source``: SHA-256 of the file of the class, "" for one of
+    a module."""
+
+    name: str
+    source: str
+    found: Checked
+
+
+def _grade(task: EnvironmentTask, run: Path | None, say: Callable[[str], None]) -> None:
+    """Take the grade that the folder ``run``, or that of a node in it, remembers; else play the
+    environment. Raise EnvironmentFailed if it cannot be played."""
+    environment, shown = task.environment, _shown(task.environment.name)
+    files = (run / ENVIRONMENT, *sorted(run.glob(f"*/{ENVIRONMENT}"))) if run else ()
+    if kept := next((file for file in files if file.is_file()), None):
+        with suppress(OSError, msgspec.MsgspecError):
+            before = msgspec.json.decode(kept.read_bytes(), type=KeptGrade)
+            if (_shown(before.name), before.source) == (shown, _source(environment)):
+                environment.found, environment.grade = before.found, before.found.grade
+                return
+    say(f"{shown}: played several times over, to see whether it repeats")
+    environment.check(task.ids("train")[:MOST_ROWS])
+
+
+def keep_grade(task: Task, folder: Path) -> None:
+    """Keep what was found of the task's environment, if there was anything to find."""
+    environment = environment_of(task)
+    if isinstance(environment, HostedEnvironment) and (found := environment.found):
+        kept = KeptGrade(environment.name, _source(environment), found)
+        write_atomically(folder / ENVIRONMENT, msgspec.json.encode(kept) + b"\n")
+
+
+def notes_on_environment(task: Task) -> list[str]:
+    """Write a line on the grade of the task's environment, and one on each doubt."""
+    environment = environment_of(task)
+    if not (isinstance(environment, HostedEnvironment) and (found := environment.found)):
+        return []
+    why = f": {found.why[0]}" if found.grade == "own" else ""
+    shown = f"environment {_shown(environment.name)}"
+    notes = [f"{shown}: {found}{why}", *found.warnings]
+    if environment.grade != "own" and environment.has_network:
+        notes.append(
+            f"{shown}: this system lets no process leave the network, so what peers write is "
+            f"played where a network can be reached"
+        )
+    return notes
+
+
+def _shown(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _source(environment: HostedEnvironment) -> str:
+    file = Path(environment.name.rpartition(":")[0])
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.suffix == ".py" else ""

@@ -11,7 +11,7 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
-from potluck.cli.base import app, err, out, say
+from potluck.cli.base import app, out, say
 from potluck.cli.options import AllowKeys, Sets, TrustCode, passed_on
 from potluck.config import ConfigError, RunConfig, load
 from potluck.files import write_atomically
@@ -31,7 +31,6 @@ def compare_command(
     folder: Annotated[
         Path, typer.Option("--out", help="Folder of the runs that are made, and of the results")
     ] = Path("runs/compare"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON")] = False,
     trust_code: TrustCode = False,
     allow_key: AllowKeys = None,
 ) -> None:
@@ -58,14 +57,14 @@ def compare_command(
         for side, config in recipes.items()
     }
     options = passed_on(trust_code, allow_key)
-    if not run_side_by_side([*chain(*made.values())], err if as_json else out, options=options):
+    if not run_side_by_side([*chain(*made.values())], out, options=options):
         say("stopped, saved; the same command goes on")
         raise typer.Exit(130)
     a, b = (
         [run.folder for run in made[side]] if side in made else _found(name)
         for side, name in zip("ab", sides, strict=True)
     )
-    _tell(a, b, folder, as_json)
+    _tell(a, b, folder)
 
 
 def _planned(side: str, config: RunConfig, at: int, folder: Path) -> WholeRun:
@@ -92,7 +91,7 @@ def _found(name: str) -> list[Path]:
     ]
 
 
-def _tell(a: Sequence[Path], b: Sequence[Path], folder: Path, as_json: bool) -> None:
+def _tell(a: Sequence[Path], b: Sequence[Path], folder: Path) -> None:
     from potluck.show.terminal.comparison import compare
     from potluck.show.terminal.style import save
 
@@ -102,13 +101,8 @@ def _tell(a: Sequence[Path], b: Sequence[Path], folder: Path, as_json: bool) -> 
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "compare.md", found.markdown().encode())
     write_atomically(folder / "compare.json", f"{text}\n".encode())
-    if as_json:
-        print(text)
-    else:
-        out.print(found.table(out))
-        out.print(found.note, style="dim", markup=False)
+    out.print(found.table(out))
+    out.print(found.note, style="dim", markup=False)
     save(found.plot, folder / "compare.png")
-    if as_json:
-        return
     for line in (*found.sides, found.verdict, f"  {folder}/compare.png, compare.md, compare.json"):
         say(line)

@@ -11,7 +11,7 @@ import typer
 
 from potluck.builder.consent import require_consent
 from potluck.cli.base import app, complain, err, out, prepare_process, say, stoppable
-from potluck.cli.options import AllowKeys, Sets, TrustCode, names_of_nodes, run_folders
+from potluck.cli.options import AllowKeys, Sets, TrustCode
 from potluck.config import ConfigError, load
 from potluck.evaluation.request import EvaluationRequest
 from potluck.files import printable, write_atomically
@@ -21,9 +21,7 @@ from potluck.show.terminal.evaluation import show_evaluation
 from potluck.show.terminal.live import LiveDisplay
 from potluck.show.terminal.show import show
 
-RunFolder = Annotated[Path, typer.Argument(help="A run's folder", autocompletion=run_folders)]
-
-
+RunFolder = Annotated[Path, typer.Argument(help="A run's folder")]
 EvaluatedSplits = Annotated[str, typer.Option(help="validation, out-of-distribution or both")]
 ProblemCount = Annotated[
     int | None,
@@ -36,10 +34,7 @@ LongestAnswer = Annotated[
     int | None, typer.Option(min=1, help="Longest answer (512, or the recipe's)")
 ]
 AnyModel = Annotated[
-    str,
-    typer.Argument(
-        help="A folder, a Hugging Face id, builtin:NAME, or RUN/NODE", autocompletion=run_folders
-    ),
+    str, typer.Argument(help="A folder, a Hugging Face id, builtin:NAME, or RUN/NODE")
 ]
 AsRecipe = Annotated[
     Path | None, typer.Option(help="Evaluate as this recipe does (default for RUN/NODE: its run's)")
@@ -117,8 +112,7 @@ def show_command(
         return
     if not html.parent.is_dir():
         raise ConfigError(f"--html {html}: there is no folder {html.parent}; make it first")
-    from potluck.show.web.kept import keep
-    from potluck.show.web.page import kept_page
+    from potluck.show.web.page import keep, kept_page
 
     kept, left_out = keep({"": run}, title=run.resolve().name)
     write_atomically(html, kept_page(kept).encode())
@@ -127,10 +121,7 @@ def show_command(
 
 @app.command("export")
 def export_command(
-    checkpoint: Annotated[
-        str,
-        typer.Argument(help="A checkpoint, or any model of a recipe", autocompletion=run_folders),
-    ],
+    checkpoint: Annotated[str, typer.Argument(help="A checkpoint, or any model of a recipe")],
     folder: Annotated[Path, typer.Argument(help="The folder to write; must not exist")],
     best: Annotated[
         bool, typer.Option("--best", help="Of RUN/NODE: not the newest, but the best on validation")
@@ -169,10 +160,7 @@ def replay_command(
             "your own; with commas (nois,lws and, of a run that sent log-probabilities, tis,f-tis)",
         ),
     ] = None,
-    node: Annotated[
-        str,
-        typer.Option(help="One node of the run (all that are here)", autocompletion=names_of_nodes),
-    ] = "",
+    node: Annotated[str, typer.Option(help="One node of the run (all that are here)")] = "",
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Number of rounds, from the first")
     ] = None,

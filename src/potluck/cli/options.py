@@ -1,13 +1,10 @@
-"""Options that several commands share, and completion of words in a shell."""
+"""Options that several commands share."""
 
 from collections.abc import Sequence
-from glob import escape, glob
 from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from potluck.config import ConfigError, read_tree
 
 Sets = Annotated[
     list[str] | None,
@@ -25,6 +22,10 @@ Displays = Annotated[
     typer.Option("--display", help="Show progress: live, lines (of JSON) or none; may be repeated"),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint")]
+Plans = Annotated[bool, typer.Option("--check", help="Print the plan and its cost; start nothing")]
+Listen = Annotated[
+    list[str] | None, typer.Option("--listen", help="Address that others reach: tcp/0.0.0.0:7447")
+]
 Controls = Annotated[
     list[str] | None,
     typer.Option(
@@ -52,20 +53,3 @@ Connect = Annotated[
 def passed_on(trust_code: bool, allow_keys: Sequence[str] | None) -> list[str]:
     """Return these options as the words of another command."""
     return [*["--trust-code"] * trust_code, *(f"--allow-key={key}" for key in allow_keys or ())]
-
-
-def run_folders(incomplete: str) -> list[str]:
-    """List the run folders, and their nodes' with checkpoints, that begin so or are in ``runs``."""
-    begun = [escape(incomplete), "runs/"]
-    inside = ("recipe.json", "checkpoints", "*/checkpoints")
-    found = {each for start in begun for its in inside for each in glob(f"{start}*/{its}")}
-    return sorted({str(Path(each).parent) for each in found})
-
-
-def names_of_nodes(context: typer.Context, incomplete: str) -> list[str]:
-    """List the nodes of the recipe or run that stands before, as far as it can be read."""
-    try:
-        place = Path(context.args[0])  # an option without its value ends the parsing
-        return list(read_tree(place / "recipe.json" if place.is_dir() else place)["node"])
-    except (ConfigError, LookupError, TypeError):
-        return []

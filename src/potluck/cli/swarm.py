@@ -21,26 +21,15 @@ from potluck.launch.signals import interrupts
 from potluck.reports.events import Notice
 from potluck.types import NODE_NAME
 
-LOOK_EVERY_S = 2.0
-"""Seconds between two counts of the relay's connections; it tells a count that is new."""
 COLOURS = {"ok": "green", "warn": "yellow", "FAIL": "red"}
-
-Listen = Annotated[
-    list[str] | None, typer.Option("--listen", help="Address that others reach: tcp/0.0.0.0:7447")
-]
 
 
 @app.command("join")
 def join_command(
     recipe: options.Recipe,
-    name: Annotated[
-        str,
-        typer.Option(
-            "--as", help="Name of this node in the recipe", autocompletion=options.names_of_nodes
-        ),
-    ],
+    name: Annotated[str, typer.Option("--as", help="Name of this node in the recipe")],
     connect: options.Connect = None,
-    listen: Listen = None,
+    listen: options.Listen = None,
     model: Annotated[
         str, typer.Option("--model", help="Model of a node that is not in the recipe (a stranger)")
     ] = "",
@@ -94,8 +83,7 @@ def joining(
     listen: list[str] | None,
     overrides: list[str] | None,
 ) -> RunConfig:
-    """Read the run as the node ``name`` sees it. Raise ConfigError if the recipe cannot run; or
-    ``name`` is in it and brings a model, or neither."""
+    """Read the run as the node ``name`` sees it: it is in the recipe, or brings a model."""
     tree = read_tree(recipe)
     nodes, swarm = _table(tree, "node"), _table(tree, "swarm")
     if name in nodes and model:
@@ -138,23 +126,16 @@ def keys_command(
     line = roster_line(name, make_key(place))
     # Alone on stdout: `potluck keys north >> roster.toml`.
     out.print(line, markup=False, soft_wrap=True)
-    shown = printable(str(place))
-    state = "was there" if was_there else "is new"
-    note = (
-        f"{shown} {state}: the secret, which stays on this machine ([swarm] key = {shown!r}). The "
-        f"line goes into the roster that all nodes have ([swarm] roster)."
-    )
-    err.print(note, markup=False, soft_wrap=True)
+    shown, state = printable(str(place)), "was there" if was_there else "is new"
+    note = f"the secret, which stays on this machine ([swarm] key = {shown!r}). The line goes into"
+    roster = "the roster that all nodes have ([swarm] roster)."
+    err.print(f"{shown} {state}: {note} {roster}", markup=False, soft_wrap=True)
 
 
 @app.command("relay")
 def relay_command(
-    listen: Annotated[
-        list[str] | None, typer.Option("--listen", help="Address that nodes reach; may be repeated")
-    ] = None,
-    connect: Annotated[
-        list[str] | None, typer.Option("--connect", help="Another relay: tcp/HOST:PORT")
-    ] = None,
+    listen: options.Listen = None,
+    connect: options.Connect = None,
     tls: Annotated[
         Path | None,
         typer.Option("--tls", help="Folder of its certificate (deploy/certificates.sh)"),
@@ -177,15 +158,9 @@ def relay_command(
     places = tuple(listen or [f"{'tls' if tls else 'tcp'}/0.0.0.0:7447"])
     line = Endpoints(places, tuple(connect or []), Tls(tls, name, nodes) if tls else None)
     # A parent may send "end" twice, by two signals: that is no second request.
-    with suppress(KeyboardInterrupt), interrupts() as interrupted, open_router(line) as session:
+    with suppress(KeyboardInterrupt), interrupts() as interrupted, open_router(line):
         say(f"relay at {', '.join(places)}; Ctrl-C ends it. Nodes: potluck join ... --connect")
-        seen, looked_s = -1, -LOOK_EVERY_S
         while not interrupted():
-            if time.monotonic() - looked_s >= LOOK_EVERY_S:
-                looked_s, before = time.monotonic(), seen
-                seen = len({str(transport.zid) for transport in session.info.transports()})
-                if seen != before:
-                    say(f"{time.strftime('%H:%M:%S')}  {seen} connected")
             time.sleep(0.1)
     say("relay ended")
 
@@ -193,14 +168,9 @@ def relay_command(
 @app.command("doctor")
 def doctor_command(
     recipe: Annotated[Path | None, typer.Argument(help="Recipe that is to be run")] = None,
-    name: Annotated[
-        str,
-        typer.Option(
-            "--as", help="Node that is to join from here", autocompletion=options.names_of_nodes
-        ),
-    ] = "",
+    name: Annotated[str, typer.Option("--as", help="Node that is to join from here")] = "",
     connect: options.Connect = None,
-    listen: Listen = None,
+    listen: options.Listen = None,
     model: Annotated[str, typer.Option("--model", help="As for join")] = "",
     set: options.Sets = None,
     folder: options.Out = None,
@@ -215,7 +185,7 @@ def doctor_command(
     if recipe and name:
         config = joining(recipe, name, model=model, connect=connect, listen=listen, overrides=set)
     place = folder or (Path("runs") / config.name if config else Path())
-    target = Target(config, name, place, recipe, tuple(listen or ()), tuple(connect or ()))
+    target = Target(config, name, place, tuple(listen or ()), tuple(connect or ()))
     failed = 0
     for finding in examine(target):
         failed += finding.verdict == "FAIL"

@@ -4,18 +4,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from potluck.cli.base import MUTE, app, complain, err, out, say
-from potluck.cli.options import Connect, WebToken
+from potluck.cli.options import WebToken
 from potluck.config import ConfigError
-from potluck.config.validation import RUN_NAME
 from potluck.files import one_line
-from potluck.show.web.feed import Feed
 from potluck.types import PotluckError
 
 MISSING = "the page needs two more packages: pip install 'potluck[web]'"
@@ -39,19 +37,9 @@ def watch_command(
         ),
     ] = "",
     web_token: WebToken = False,
-    connect: Connect = None,
-    run: Annotated[str, typer.Option("--run", help="With --connect: name of the run")] = "",
-    roster: Annotated[
-        Path | None, typer.Option("--roster", help="With --connect: the keys of its nodes")
-    ] = None,
-    tls: Annotated[
-        Path | None, typer.Option("--tls", help="With --connect: a folder of certificates")
-    ] = None,
-    name: Annotated[str, typer.Option("--as", help="With --tls: name of the certificate")] = "",
     of_run: Annotated[bool, typer.Option("--of-run", hidden=True)] = False,
 ) -> None:
-    """Show runs in a browser, while they go or afterwards; or, with --connect, a swarm that this
-    machine has no part in. It changes nothing."""
+    """Show runs in a browser, while they go or afterwards. It changes nothing."""
     try:
         from potluck.show.web.place import Place
         from potluck.show.web.server import serve
@@ -67,14 +55,9 @@ def watch_command(
             say(f"watch it: {address} (Ctrl-C ends it)")
             sys.stdout.flush()
 
-    _check_options(folders, connect, run, {"--roster": roster, "--tls": tls, "--as": name})
     try:
-        with (
-            _swarm(connect, run, roster, tls, name)
-            if connect
-            else nullcontext(Place(folders or [Path("runs")], begins=of_run))
-        ) as feed:
-            serve(feed, web, make_token=web_token, until_stdin_ends=of_run, say=tell)
+        place = Place(folders or [Path("runs")], begins=of_run)
+        serve(place, web, make_token=web_token, until_stdin_ends=of_run, say=tell)
     except KeyboardInterrupt:
         complain("stopped")
 
@@ -148,35 +131,3 @@ def _stay() -> None:
         say("the page stays until Ctrl-C; 'potluck watch' shows it again")
         with suppress(KeyboardInterrupt):
             threading.Event().wait()
-
-
-def _check_options(
-    folders: list[Path] | None, connect: list[str] | None, run: str, more: dict[str, object]
-) -> None:
-    if connect and folders:
-        raise ConfigError(f"--connect watches a swarm, and {folders[0]} is a folder; give one")
-    if connect and not run:
-        raise ConfigError("--connect needs --run NAME: the name in the recipe of that run")
-    if connect and not RUN_NAME.fullmatch(run):
-        raise ConfigError(f"{run!r} is no name of a run; expected {RUN_NAME.pattern}")
-    if bool(more["--tls"]) != bool(more["--as"]):
-        raise ConfigError("--tls FOLDER and --as NAME go together: the certificate of NAME in it")
-    for option, value in (("--run", run), *more.items()):
-        if value and not connect:
-            raise ConfigError(f"{option} is of a swarm: it needs --connect tcp/HOST:PORT")
-
-
-@contextmanager
-def _swarm(
-    connect: list[str], run: str, roster: Path | None, tls: Path | None, name: str
-) -> Iterator[Feed]:
-    from potluck.exchange.keys.keys import read_roster
-    from potluck.exchange.zenoh.observer import observe
-    from potluck.exchange.zenoh.session import RELAYS, Endpoints, Tls
-    from potluck.show.web.swarm import swarm_feed
-
-    keys = read_roster(roster) if roster else {}
-    names = tuple(sorted({*keys, name} - {*RELAYS}))
-    line = Endpoints(connect=tuple(connect), tls=Tls(tls, name, names) if tls else None)
-    with observe(line, run, keys) as observer, swarm_feed(observer, run) as feed:
-        yield feed

@@ -30,7 +30,7 @@ class Control:
 
 def controls_of(config: RunConfig) -> list[Control]:
     """List the runs of the controls that ``config.control`` names; raise ConfigError if one cannot
-    be had. In ``own-part`` a node's own completions are compared with those of the whole group."""
+    be had. In ``own-part`` a node's completions are compared with those of the whole group."""
     return [control for kind in config.control for control in _controls(config, kind)]
 
 
@@ -84,5 +84,4 @@ def _control(kind: ControlKind, nodes: tuple[str, ...], changed: RunConfig) -> C
 
 
 def _label(kind: ControlKind, config: RunConfig) -> str:
-    """Name the control's kind, and its node if it has one."""
     return ".".join([kind, *(config.node if len(config.node) == 1 else ())])

@@ -57,8 +57,7 @@ AnyRecipe = RunConfig | Mapping[str, Any] | Path | str
 
 
 def as_config(recipe: AnyRecipe, reward: Sequence[Mapping[str, Any]] = ()) -> RunConfig:
-    """Return the run that ``recipe`` is, graded by the tables ``reward`` if there are some; raise
-    ConfigError as ``load`` does."""
+    """Return the run that ``recipe`` is, graded by tables ``reward``; raise as ``load`` does."""
     changed = {"reward": [*reward]} if reward else {}
     if isinstance(recipe, RunConfig):
         require_valid(recipe := replace(recipe, **changed))
@@ -86,11 +85,12 @@ def read_tree(path: Path | str) -> Any:
 
 
 def _renewed(tree: Any) -> Any:
-    """Move an old [node.NAME.server] of ``tree`` under its present key; and keep the rule by which
-    a run of 0.2.0 learns from others, where defaults have changed since."""
-    if isinstance(tree, dict) and isinstance(objective := tree.get("objective"), dict):
+    """Keep what a run of 0.2.0 meant: its rule of learning from others, [node.NAME.server]."""
+    if not isinstance(tree, dict):
+        return tree
+    if isinstance(objective := tree.get("objective"), dict):
         tree["objective"] = {"weight": "likelihood", "habit_test": False} | objective
-    nodes = tree.get("node") if isinstance(tree, dict) else None
+    nodes = tree.get("node")
     for node in nodes.values() if isinstance(nodes, dict) else ():
         if isinstance(node, dict) and "server" in node:
             server = node.pop("server")
@@ -149,8 +149,7 @@ def _without_method(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(kind: Any, value: Any, at: str) -> Any:
-    """Make what ``kind`` says of ``value``, which stands at ``at``; raise ConfigError, which says
-    where it is wrong and the way out."""
+    """Make what ``kind`` says of ``value``, which stands at ``at``."""
     origin, inner, found = get_origin(kind), get_args(kind), f"{at} is {value!r}"
     kinds = [part for part in inner if part is not NoneType]
     # Since Python 3.14 all unions are of one type, so that it does not tell which are of tables.
@@ -169,14 +168,15 @@ def _read(kind: Any, value: Any, at: str) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
+        why = f": {error}"
         if origin is Literal:
-            raise ConfigError(f"{found}; choose one of {', '.join(inner)}") from None
-        if origin is Mapping:
-            raise ConfigError(f"{found}; expected a table") from None
-        if origin is Union:
+            why = f"; choose one of {', '.join(inner)}"
+        elif origin is Mapping:
+            why = "; expected a table"
+        elif origin is Union:
             (words,) = (get_args(part) for part in inner if get_origin(part) is Literal)
-            raise ConfigError(f"{found}; expected a list, or {words[0]!r}") from None
-        raise ConfigError(f"{found}: {error}") from None
+            why = f"; expected a list, or {words[0]!r}"
+        raise ConfigError(f"{found}{why}") from None
 
 
 def _is_table(kind: Any) -> bool:
@@ -184,7 +184,6 @@ def _is_table(kind: Any) -> bool:
 
 
 def _chosen(kinds: Sequence[Any], value: Any, at: str) -> Any:
-    """Choose the table of ``kinds`` that ``value`` names."""
     by_name = {kind.__struct_config__.tag: kind for kind in kinds}
     name = value.get("name") if isinstance(value, dict) else None
     if not isinstance(name, str):
@@ -226,7 +225,6 @@ def _read_list(kinds: tuple[Any, ...], value: Any, at: str) -> tuple[Any, ...]:
 
 
 def _override(tree: dict[str, Any], override: str) -> None:
-    """Set the key in ``tree`` that ``override``, such as "rounds=3", names."""
     key, equals, raw = override.partition("=")
     if not equals:
         raise ConfigError(f"{override!r} is not of the form key=value")
@@ -245,8 +243,8 @@ def _override(tree: dict[str, Any], override: str) -> None:
 
 
 def place_hint(key: str, names: Sequence[str], at: str) -> str:
-    """Return the way out of a ``key`` that the table ``at`` with ``names`` has not, but under
-    another name or in another table; empty if a recipe has no such key."""
+    """Return the way out of a ``key`` that the table ``at`` with ``names`` has under another name,
+    or another table has; empty if a recipe has no such key."""
     key = KEYS.get(key.lower(), key.lower())
     if key in names:
         return f"did you mean {key!r}?"

@@ -11,8 +11,7 @@ from msgspec.structs import force_setattr
 from potluck.fields import Amount, Count, Options, Positive
 from potluck.objective.methods import ObjectiveConfig, reads_author_logp
 from potluck.rollout.options import HFOptions, VllmOptions
-from potluck.rollout.texts.options import FileOptions, OpenAIOptions
-from potluck.rollout.tinker.options import TinkerOptions
+from potluck.rollout.texts.options import FileOptions, OpenAIOptions, TinkerOptions
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.named import AnyTask
 from potluck.tasks.rewards import RewardOptions

@@ -6,7 +6,7 @@ from typing import get_args
 from potluck.config.run import LoraConfig, NodeConfig, RunConfig
 from potluck.exchange import TRANSPORTS, ExchangeError, transport
 from potluck.fields import ConfigError, refuse
-from potluck.objective.methods import WeightName, method_of, reads_author_logp
+from potluck.objective.methods import WeightName, method_of
 from potluck.types import NODE_NAME
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -38,7 +38,7 @@ def _require_node(run: RunConfig, name: str, node: NodeConfig) -> None:
     needless = [key for key in node.__struct_fields__ if key not in uses]
     unused = [key for key in needless if getattr(node, key) != getattr(plain, key)]
     does = "has a server that learns" if engine.trains else "only writes and learns nothing"
-    flash = node.attention == "flash_attention_2"
+    in_float, lora = "float32" in (node.dtype, node.sampling_dtype), node.lora
     wrong = {
         f"[{at}]: a node's name is 1 to 32 of a-z, 0-9 and '-', such as "
         f"'node-1'": not NODE_NAME.fullmatch(name),
@@ -46,22 +46,17 @@ def _require_node(run: RunConfig, name: str, node: NodeConfig) -> None:
         f"of the two": unused,
         f"[{at}] names no model; give it one, or an engine that needs none ([{at}.engine] "
         f'name = "openai" or "file")': engine.has_weights and not node.model,
-        f"[{at}] writes texts without log-probabilities, but method {method_of(run.objective)!r} "
-        f"reads them, so nothing would be learned from it; set [objective] method = 'lws'": (
-            only_writes and reads_author_logp(run.objective)
-        ),
         f"[{at}] writes texts, but [swarm] text is 'never'; drop it": (
             only_writes and run.swarm.text == "never"
         ),
+        f"[{at}] writes texts without log-probabilities, but method {method_of(run.objective)!r} "
+        f"reads them, so nothing would be learned from it; set [objective] "
+        f"method = 'lws'": only_writes and run.sends_logp,
         f"[{at}] weight_decay is {node.weight_decay}, but optimizer 'adam' has none; set "
         f"optimizer = 'adamw' or drop it": node.weight_decay and node.optimizer == "adam",
         f"[{at}] attention 'flash_attention_2' knows no float32; set dtype and sampling_dtype to "
-        f"'bfloat16', or attention = 'sdpa'": (
-            flash and "float32" in (node.dtype, node.sampling_dtype)
-        ),
-        f"[{at}.lora] targets names no layer, so nothing would learn": (
-            node.lora and not node.lora.targets
-        ),
+        f"'bfloat16', or attention = 'sdpa'": in_float and node.attention == "flash_attention_2",
+        f"[{at}.lora] targets names no layer, so nothing would learn": lora and not lora.targets,
     }
     refuse(wrong)
     if engine.trains:
@@ -93,28 +88,24 @@ def engine_name(node: NodeConfig) -> str:
 
 def _require_functions(run: RunConfig) -> None:
     """Refuse what is no name of a function, nor one of ours."""
-    objective = run.objective
-    for at, name, ours in (
-        *(("[[reward]] function", each.function, ("task",)) for each in run.reward),
-        ("[objective] loss", objective.loss, ("",)),
-        ("[objective] weight", objective.weight, get_args(WeightName)),
-        ("[log] callback", run.log.callback, ("",)),
+    for at, name, *ours in (
+        *(("[[reward]] function", each.function, "task") for each in run.reward),
+        ("[objective] loss", run.objective.loss, ""),
+        ("[objective] weight", run.objective.weight, *get_args(WeightName)),
+        ("[log] callback", run.log.callback, ""),
     ):
         if name not in ours and not FUNCTION.fullmatch(name):
-            wanted = " or ".join(
-                [*map(repr, filter(None, ours)), "'FILE.py:NAME'", "'MODULE:NAME'"]
-            )
-            raise ConfigError(f"{at} is {name!r}; expected {wanted}")
+            known = filter(None, (*ours, "FILE.py:NAME", "MODULE:NAME"))
+            raise ConfigError(f"{at} is {name!r}; expected {' or '.join(map(repr, known))}")
 
 
 def _require_pace(run: RunConfig) -> None:
     is_free, part = run.pace == "free", 1 / (1 + run.taken) + 1e-12
     for name, node in run.node.items() if is_free else ():
+        only_writes = not node.engine.has_weights
         wrong = {
             f"pace is 'free', but [node.{name}] has no model: it writes what the others' rounds "
-            f"need, and at that pace there are none; set pace = 'together'": (
-                not node.engine.has_weights
-            ),
+            f"need, and at that pace there are none; set pace = 'together'": only_writes,
             f"pace is 'free', but [node.{name}] has a weight of its own: at its own pace a node "
             f"writes as much as it has time for; remove the weight": node.weight != 1,
         }
@@ -141,20 +132,18 @@ def _require_sizes(run: RunConfig) -> None:
     rows, members = run.problems_per_round * run.group_size, len(run.members)
     by_value = run.stop_when.by_value
     is_evaluated = run.evaluation.every and run.evaluation.problems
+    lacks_evaluations = (by_value or run.keep_best) and not is_evaluated
     is_shared = run.plan == "horizontal" and run.pace == "together"
+    has_too_few = is_shared and run.group_size < members
     wrong = {
         f"[sampling] max_prompt_tokens is {prompt}, which leaves no room to write in below "
         f"max_total_tokens = {total}; lower it, or raise the other": prompt >= total,
         f"{'stop_when' if by_value else 'keep_best'} goes by evaluations during the run; raise "
-        f"[evaluation] every and problems above 0, or drop it": (
-            (by_value or run.keep_best) and not is_evaluated
-        ),
+        f"[evaluation] every and problems above 0, or drop it": lacks_evaluations,
         f"problems_per_round x group_size is {rows}; a round has at most {MOST_ROWS} "
         f"completions": rows > MOST_ROWS,
         f"plan 'horizontal' shares each group of {run.group_size} among {members} nodes; raise "
-        f"group_size to at least {members}, or set plan = 'vertical'": (
-            is_shared and run.group_size < members
-        ),
+        f"group_size to at least {members}, or set plan = 'vertical'": has_too_few,
     }
     refuse(wrong)
 

@@ -24,8 +24,7 @@ from potluck.launch.side_by_side import WholeRun, run_side_by_side
 from potluck.reports.answers import ControlAnswer, add_answers, answer_of
 from potluck.reports.runs import COMPLETIONS, WrittenCompletion, read_lines
 from potluck.show.terminal.text import new_table
-from potluck.show.web.kept import keep
-from potluck.show.web.page import kept_page
+from potluck.show.web.page import keep, kept_page
 from potluck.show.web.views import KeptTable
 from potluck.types import PotluckError
 

@@ -1,10 +1,6 @@
 """The checks of a machine and of a node's credentials: each looks at one thing for a target."""
 
-import os
 import platform
-import resource
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,15 +27,7 @@ Verdict = Literal["ok", "warn", "FAIL"]
 Judged = tuple[Verdict, str]
 """Verdict on a thing and its state; unless it is well, also the way out."""
 
-GIB = 1 << 30
-FILES_A_NODE = 16
-"""Open files that a connection to another node may take."""
-FILES_ANYWAY = 256
-DISK_WARN_BYTES = 10 * GIB
 SOON = timedelta(days=14)
-SKEW_WARN_S = 60.0
-MADE = datetime(2026, 1, 1, tzinfo=UTC)
-"""This program is not older, so no clock may say less."""
 LIBRARIES = ("potluck", "torch", "transformers", "eclipse-zenoh", "msgspec", "cryptography")
 
 
@@ -58,7 +46,6 @@ class Target:
     name: str
     """Name of the node that joins; empty: all of them run here, or it was not said."""
     folder: Path
-    recipe: Path | None = None
     said_listen: tuple[str, ...] = ()
     """Addresses of the command line, instead of the recipe's."""
     said_connect: tuple[str, ...] = ()
@@ -79,10 +66,6 @@ class Target:
     def members(self) -> tuple[str, ...]:
         """Names of the nodes that the plan counts on."""
         return tuple(self.config.members) if self.config else ()
-
-    @property
-    def nodes(self) -> int:
-        return len(self.config.node) if self.config else 1
 
     @property
     def tls(self) -> Tls | None:
@@ -119,35 +102,6 @@ def accelerator(target: Target) -> Judged:
     if seen and torch.endswith("+cpu"):
         return "warn", f"{seen}, but torch {torch} is for CPUs; install one for it: docs/install.md"
     return "ok", f"{seen}, for torch {torch}" if seen else "none: models run on the CPU"
-
-
-def open_files(target: Target) -> Judged:
-    """Check the limit of ``ulimit -n`` for the swarm."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = FILES_ANYWAY + FILES_A_NODE * target.nodes
-    if limit == resource.RLIM_INFINITY or limit >= wanted:
-        return "ok", f"{limit if limit >= 0 else 'any number'}; nodes of the run: {target.nodes}"
-    text = f"{limit} at most, and {target.nodes} nodes may need {wanted}; ulimit -n {wanted}"
-    return ("FAIL" if limit < wanted // 2 else "warn"), text
-
-
-def disk(target: Target) -> Judged:
-    """Check the run's folder, or the nearest one above it, by writing a file."""
-    place = target.folder.absolute()
-    while not place.exists():
-        place = place.parent
-    try:
-        with tempfile.TemporaryFile(dir=place) as file:
-            file.write(b"potluck" * 1000)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        return "FAIL", f"{place} takes no file: {error.strerror or error}; --out names another"
-    free_bytes = shutil.disk_usage(place).free
-    free = f"{free_bytes / GIB:.1f} GiB free at {place}"
-    if free_bytes < DISK_WARN_BYTES:
-        return "warn", f"{free}; a node keeps two checkpoints and all its rounds (--out)"
-    return "ok", free
 
 
 def roster(target: Target) -> Judged:
@@ -204,28 +158,11 @@ def certificates(target: Target) -> Judged:
     return "ok", f"{path} holds to {end:%Y-%m-%d}"
 
 
-def clock(target: Target) -> Judged:
-    """Check the clock: training needs none, but certificates and logs do."""
-    shown = f"{now():%Y-%m-%d %H:%M:%S} UTC"
-    if now() < MADE:
-        return "FAIL", f"{shown}, before this program was made; set it (NTP)"
-    changed = datetime.fromtimestamp(target.recipe.stat().st_mtime, UTC) if target.recipe else MADE
-    if (changed - now()).total_seconds() > SKEW_WARN_S:
-        return "warn", f"{shown}, but the recipe is from {changed:%Y-%m-%d %H:%M:%S}; set it (NTP)"
-    return "ok", shown
-
-
 def now() -> datetime:
     return datetime.now(UTC)
 
 
-OF_MACHINE: dict[str, Callable[[Target], Judged]] = {
-    "versions": versions,
-    "gpu": accelerator,
-    "open files": open_files,
-    "disk": disk,
-    "clock": clock,
-}
+OF_MACHINE: dict[str, Callable[[Target], Judged]] = {"versions": versions, "gpu": accelerator}
 OF_NODE: dict[str, Callable[[Target], Judged]] = {
     "roster": roster,
     "key": key,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from potluck.builder.consent import BUCKET, notes_on_reach
-from potluck.doctor.checks import OF_MACHINE, OF_NODE, SKEW_WARN_S, Finding, Judged, Target
+from potluck.doctor.checks import OF_MACHINE, OF_NODE, Finding, Judged, Target
 from potluck.exchange import ExchangeError, Transport, WireError, transport
 from potluck.exchange.keys.keys import public_text, read_roster
 from potluck.exchange.protocol.signed import decode_announcement
@@ -18,6 +18,7 @@ from potluck.exchange.zenoh.session import CALL_S, Endpoints, open_session
 
 LISTEN_S = 3.0
 """A node says what it has at least once a second or so."""
+SKEW_WARN_S = 60.0
 MOST = 1000
 """Nodes that are told of, at most; a hostile one may claim any number of names."""
 WHY_NOT_HERE = {
@@ -81,19 +82,15 @@ def meeting(target: Target) -> Judged:
             "neither listen nor connect; --connect tcp/HOST:PORT names a relay, or --listen "
             "tcp/0.0.0.0:7447 and --connect for each node before it"
         )
-    if listen and named < target.nodes - 1:
-        names = list(target.config.node) if target.config else []
-        # Of two nodes, that which is later in the recipe is the one to name the other.
-        before = names.index(target.name) if target.name in names else 0
-        return ("warn" if named < before else "ok"), (
-            f"listens and names {named} of {target.nodes - 1} others; the rest must name it: two "
-            f"that know each other only through a third do not reconnect after a loss"
+    names = list(target.config.node) if target.config else []
+    # Of two nodes, that which is later in the recipe is the one to name the other.
+    before = names.index(target.name) if target.name in names else 0
+    if listen and named < before:
+        return "warn", (
+            f"listens and names {named} of {before} nodes before it: two that know each other only "
+            f"through a third do not reconnect after a loss"
         )
-    if listen:
-        return "ok", f"is reached, and names {named} others"
-    if named == 1:  # a relay, or a node that passes on what others say: not known here
-        return "ok", "through 1 address; with a second one it survives the loss of the first"
-    return "ok", f"through {named} addresses"
+    return "ok", f"{'listens, and ' if listen else ''}names {named} other addresses"
 
 
 def listening(address: str, complaint: OSError | None) -> Judged:

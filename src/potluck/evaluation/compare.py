@@ -18,9 +18,8 @@ from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings
 from potluck.files import derived_seed
 from potluck.model import LanguageModel
 from potluck.model.loading import load_config, load_tokenizer, unused_accelerator
-from potluck.rollout.base import GreedySampler, RandomSampler
+from potluck.rollout.base import EngineSettings, GreedySampler, RandomSampler
 from potluck.rollout.hf import HFEngine
-from potluck.rollout.settings import EngineSettings
 from potluck.tasks import Split, Task
 from potluck.tasks.base import environment_of
 from potluck.types import Problem

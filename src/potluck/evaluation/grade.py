@@ -2,7 +2,7 @@
 Accuracy is the mean reward, as training reports it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from potluck import intervals
@@ -62,11 +62,13 @@ class ModelScores:
 def evaluation_engine(engine: Engine, config: RunConfig) -> Engine:
     """Return the engine with the room that ``[evaluation]`` gives answers."""
     most = config.evaluation.max_new_tokens
-    return engine.with_limits(
+    settings = replace(
+        engine.settings,
         max_new_tokens=most or config.sampling.max_new_tokens,
         # A limit of its own means it: then only the model's context bounds it further.
         max_total_tokens=UNBOUNDED if most else config.sampling.max_total_tokens,
     )
+    return replace(engine, settings=settings)
 
 
 def evaluate(

@@ -63,7 +63,7 @@ class Traffic:
     """Cost of a round on the network, as this node saw it. Bytes are those of sealed messages."""
 
     sent_bytes: int = 0
-    """Size of this node's batch of the round; counted once, however many fetched it."""
+    """Size of this node's batch of the round, however many fetched it."""
     sent_tokens: int = 0
     received_bytes: int = 0
     """Size of all batches fetched since the last ``finish``, refused ones included."""
@@ -171,7 +171,7 @@ class Exchange(Protocol):
         names of the members that are still absent, sorted; the run may begin without them."""
 
     def tell(self, line: StatusLine) -> None:
-        """Tell the others, and observers, how this node is: for people, nothing is decided by it.
+        """Tell the others how this node is: for people, nothing is decided by it.
         Call it once a round and every five seconds, from any thread; it waits for nothing. A
         transport may drop lines, and send none while nobody listens; only the newest counts."""
 
@@ -192,17 +192,16 @@ def traffic_of(me: str, batches: Sequence[Delivery]) -> Traffic:
 
 def assemble_round(
     round: int,
-    batches: Iterable[Delivery],
+    batches: Sequence[Delivery],
     missing: Iterable[str],
     traffic: Traffic,
     newest: Mapping[str, int],
 ) -> Round:
-    batches, by_round = [*batches], {round: list[Completion]()}
-    for each in batches:
-        by_round.setdefault(each.round, []).extend(each.completions)
-    completions = canonical_order(by_round.pop(round))
-    late = {then: canonical_order(by_round[then]) for then in sorted(by_round)}
-    messages = tuple(each.message for each in batches)
+    late = {
+        then: canonical_order(c for each in batches if each.round == then for c in each.completions)
+        for then in sorted({round, *(each.round for each in batches)})
+    }
+    completions, messages = late.pop(round), tuple(each.message for each in batches)
     return Round(completions, tuple(sorted(missing)), late, messages, traffic, newest)
 
 

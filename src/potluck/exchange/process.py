@@ -10,24 +10,19 @@ import secrets
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from operator import eq
 
-from msgspec.structs import replace
-
 from potluck.exchange import base
 from potluck.exchange.keys.keys import BATCH, verify, without_signature
 from potluck.exchange.protocol.beliefs import Beliefs, Question
-from potluck.exchange.protocol.believed import Believed
 from potluck.exchange.protocol.fetch_queue import FetchJob, FetchQueue
 from potluck.exchange.protocol.outbox import Outbox
-from potluck.exchange.protocol.peers import NOBODY, Peers
+from potluck.exchange.protocol.peers import Peers, StatusLines
 from potluck.exchange.protocol.signed import (
     SESSION_BYTES,
-    STATUS_LINES,
     Payload,
     digest_of,
     encode_announcement,
@@ -37,7 +32,7 @@ from potluck.exchange.protocol.signed import (
 from potluck.exchange.transport import Membership
 from potluck.exchange.wire.codec import decode, encode
 from potluck.reports.events import Notice
-from potluck.reports.status import PeerLine, StatusLine
+from potluck.reports.status import StatusLine
 from potluck.types import Completion
 
 TELL_S = 0.2
@@ -102,9 +97,8 @@ class ProcessExchange(ABC):
     def __init__(self, own: Membership) -> None:
         self._own, self._agreement = own, own.agreement
         self._me, limit_bytes = own.agreement.node, own.agreement.limits.message_bytes
-        self._outbox = Outbox(
-            own.folder / "sent", own.agreement, own.key, kept_rounds=own.kept_rounds
-        )
+        sent = own.folder / "sent"
+        self._outbox = Outbox(sent, own.agreement, own.key, kept_rounds=own.kept_rounds)
         peers = Peers(self._me, own.members, quarantine_s=own.quarantine_s)
         queue = FetchQueue(self._me, peers.has_priority)
         self._mailbox = own.rule.mailbox(peers, queue, own.partners, limit_bytes)
@@ -115,15 +109,14 @@ class ProcessExchange(ABC):
         self._changed = threading.Condition(self._lock)
         self._to_announce = threading.Condition(self._lock)
         self._due_s = 0.0
-        self._received_bytes = 0
-        """Bytes of all answers since the last ``finish``."""
+        self._received_bytes = 0  # of all answers since the last ``finish``
         self._closed = threading.Event()
         self._session_id = secrets.token_bytes(SESSION_BYTES)
         self._joined_s = time.time() - time.monotonic()
         self._newest = self._announcement()
         self._line: bytes | None = None
         """Newest status line of this node that is to be sent."""
-        self._lines = Believed(self._agreement.run, STATUS_LINES)
+        self._lines = StatusLines(self._agreement.run, self._me)
         self._lines_lock = threading.Lock()
         self._beliefs = Beliefs(own.agreement, self._session_id, own.known_keys, self._mailbox)
         self._workers = WorkerThreads(self._me)
@@ -174,10 +167,9 @@ class ProcessExchange(ABC):
             return self._mailbox.receive(round, time.monotonic(), waited=wait_s > 0)
 
     def finish(self, round: int, received: base.Received) -> base.Round:
-        own, own_signed = self._read_own(round)
         batches, missing, newest = [*received.batches], received.missing, dict[str, int]()
-        if own is not None:
-            batches.insert(0, base.Delivery(self._me, round, own_signed, own))
+        if own := self._read_own(round):
+            batches.insert(0, own)
         elif self._me in self._own.members:
             missing = (*missing, self._me)
         with self._lock:
@@ -217,12 +209,8 @@ class ProcessExchange(ABC):
             round = peers.median_round()
         # Without that lock: signatures are verified here, and rounds wait for nobody's status.
         with self._lines_lock:
-            self._read_lines(confirmed, now_s)
-            for name in self._lines.newest.keys() | self._lines.refused.keys():
-                peer, said = seen.get(name, PeerLine()), self._lines.newest.get(name)
-                counts = dict(Counter(peer.refused) + Counter(self._lines.refused.get(name)))
-                seen[name] = replace(peer, line=said.line if said else None, refused=counts)
-        return base.Status(seen, round)
+            self._lines.hear(self._take_lines(), confirmed, now_s)
+            return base.Status(self._lines.added_to(seen), round)
 
     def close(self) -> None:
         with self._lock:
@@ -326,31 +314,18 @@ class ProcessExchange(ABC):
             self._mailbox.refuse(name, error, time.monotonic(), fault=fault)
             self._changed.notify_all()
 
-    def _read_lines(self, confirmed: Mapping[str, tuple[bytes, bytes]], now_s: float) -> None:
-        """Read the status lines that came; ``confirmed`` has key and session of those that may have
-        one. Lines of others are counted."""
-        known = self._lines.newest.keys() | self._lines.refused.keys()
-        for name in known - confirmed.keys() - {NOBODY}:
-            self._lines.forget(name)
-        for name, payloads in self._take_lines().items():
-            if name in confirmed:
-                public, session = confirmed[name]
-                self._lines.hear(name, payloads, now_s, public=public, session=session)
-            elif name != self._me:
-                self._lines.refuse(NOBODY, "unknown sender", len(payloads))
-
-    def _read_own(self, round: int) -> tuple[tuple[Completion, ...] | None, bytes]:
-        """Return this node's batch as others read it, and its bytes; None if they refuse it."""
-        signed = self._outbox.get(round)
-        if signed is None:
-            return None, b""
+    def _read_own(self, round: int) -> base.Delivery | None:
+        """Return this node's batch as others read it; None if there is none, or they refuse it."""
+        if (signed := self._outbox.get(round)) is None:
+            return None
         try:
             message = decode(without_signature(signed), self._agreement.limits)
-            return self._agreement.accept(self._me, round, message), signed
+            completions = self._agreement.accept(self._me, round, message)
         except base.WireError as error:
             what = f"the others refuse this node's batch of round {round}: {error}"
             self._own.notify(Notice(what))
-            return None, signed
+            return None
+        return base.Delivery(self._me, round, signed, completions)
 
     def _wait(
         self, arrivals: Callable[[], tuple[set[str], set[str]]], end_s: float, waiting: base.Waiting

@@ -21,11 +21,8 @@ TRANSPORTS = {
     "folder": "potluck.exchange.folder.exchange",
 }
 """Modules of the transports, by name; each has the functions of ``Transport``."""
-
 Digest = Callable[[str], bytes | None]
-"""Function of a problem's id that returns a digest of how it is asked; None if the task has no such
-problem."""
-
+"""Function of a problem's id that returns a digest of how it is asked; None: no such problem."""
 Notify = Callable[[Told], None]
 """Function for news that a person may want to know; called from the training thread."""
 
@@ -110,7 +107,6 @@ class Agreement:
             )
 
     def require_same_task(self, sender: str, task: bytes) -> None:
-        """Raise WireError if ``sender`` is at another task, by the digest that it tells."""
         if task != (ours := self.provenance.task):
             raise WireError(
                 f"{sender!r} is at a task of digest {task.hex()}, and {self.node!r} at "
@@ -154,7 +150,7 @@ class Membership:
     certificates: Path | None = None
     """Folder of certificates; None: connections are not encrypted."""
     may_connect: tuple[str, ...] = ()
-    """Nodes that may connect, by the names in their certificates."""
+    """Names of the certificates that may connect."""
     already_received: Mapping[tuple[str, int], bytes] = field(default_factory=dict)
     """Sealed batches by (author, round) that the node learned from before a restart: fetched once
     more, they would count as late."""

@@ -22,16 +22,15 @@ STOPPED = (130, -signal.SIGINT)
 
 
 class Child:
-    """One command, started with ``--display lines``. When this process is gone, and so the other
-    end of its pipe, it stops as after Ctrl-C."""
+    """One command, started with ``--display lines``. When this process is gone, and so the end of
+    its pipe, it stops as after Ctrl-C."""
 
     def __init__(self, name: str, words: Sequence[str], threads: int, lines: ChildLines) -> None:
         self.name = name
         self.said = deque[str](maxlen=100)
         """Its last lines that are no events."""
         self.begun = False
-        """True: it has told what it is doing, so all that can be wrong with a recipe was
-        looked at."""
+        """True: it tells what it is doing, so all that can be wrong with a recipe was looked at."""
         self.process = subprocess.Popen(
             [*COMMAND, *words, "--display", "lines"],
             stdin=subprocess.DEVNULL,
@@ -57,7 +56,7 @@ class Child:
 
 
 class Children:
-    """Commands that run side by side, until the end of the block at most."""
+    """Commands side by side, until the end of the block at most."""
 
     def __init__(self) -> None:
         self.going: list[Child] = []

@@ -34,7 +34,7 @@ from potluck.node.storage.record import Record
 from potluck.node.storage.resume import first_round
 from potluck.reports.events import Display, Event, Fanout, Notice, PhaseProgress
 from potluck.show.notebook import open_display
-from potluck.show.terminal import Watched
+from potluck.show.terminal.live import Watched
 from potluck.tasks.rewards import HANDED, hand_over, load_function
 from potluck.types import PotluckError
 
@@ -42,7 +42,7 @@ Shown = Display | str | None
 Callbacks = Sequence[Callable[[Event], object]]
 GivenReward = Callable[..., Any] | str
 Rewards = Sequence[GivenReward | tuple[GivenReward, float]]
-"""Functions, or what ``[[reward]] function`` may be; some with their weights."""
+"""Functions, or names as in ``[[reward]] function``; some with their weights."""
 
 
 class BackgroundRun(Future[RunResult]):
@@ -82,8 +82,8 @@ class BackgroundRun(Future[RunResult]):
 
 
 class Callback:
-    """Display that calls a function of the user's with each event but progress. If that raises,
-    ConfigError ends the run: without its alarm, or its early stopping, it is not what was asked."""
+    """Display that calls a user's function with each event but progress. If it raises, ConfigError
+    ends the run: without its alarm, or its early stopping, it is not what was asked."""
 
     def __init__(self, function: Callable[[Event], object]) -> None:
         self._function, self._name = function, getattr(function, "__name__", repr(function))
@@ -233,7 +233,6 @@ def _run_shown(local: LocalNodes, display: Shown, callbacks: Callbacks = ()) -> 
 
 
 def _tables(rewards: Rewards) -> list[dict[str, object]]:
-    """Write functions as tables ``[[reward]]``; raise PotluckError for one without a name."""
     pairs = [each if isinstance(each, tuple) else (each, 1.0) for each in rewards]
     names = [each if isinstance(each, str) else hand_over(each) for each, _ in pairs]
     if len({*names}) < len(names):

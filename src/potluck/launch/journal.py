@@ -142,10 +142,9 @@ class Journal:
         for name in self._names:
             # Others' transports and their disk raise what they like; a page is not worth a run.
             with suppress(Exception):
-                line = replace(self._lines[name], time_s=time.time())
-                status = FolderStatus(own=line)
-                if exchange := exchanges.get(name):
-                    status = FolderStatus(own=line, peers=_peers(exchange))
+                line, exchange = replace(self._lines[name], time_s=time.time()), exchanges.get(name)
+                status = FolderStatus(own=line, peers=_peers(exchange) if exchange else {})
+                if exchange:
                     self._tell(exchange, line)
                 file, data = self._folder / name / STATUS, msgspec.json.encode(status)
                 write_atomically(file, data, synced=False)

@@ -34,20 +34,18 @@ ONE_CAUSE_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class LocalSwarmResult:
-    """End of each node of a run."""
+    """End of each node of a run: its exit code (below 0: the signal that ended it), and the last
+    words of those that failed."""
 
     interrupted: bool
     codes: Mapping[str, int]
-    """Exit code of each; below 0: the signal that ended it."""
     complaints: Mapping[str, str]
-    """Last words of each that failed."""
 
 
 def run_local_swarm(
     config: RunConfig, folder: Path, *, resume: bool, display: Display, trust_code: bool = False
 ) -> LocalSwarmResult:
-    """Train every node of ``config`` in a process of its own, until all have ended. Raise
-    RunFolderError if ``folder`` is in the way."""
+    """Train each node in a process of its own; RunFolderError if ``folder`` is in the way."""
 
     def say(text: str) -> None:
         display.show(Notice(text))
@@ -70,8 +68,8 @@ def run_local_swarm(
                     recipe = str(folder / LOCAL_SWARM / "recipe.json")
                     words = ["join", recipe, "--as", name, "--out", str(folder), "--all-here"]
                     # A node that never began, as another one could not, begins now.
-                    words += ["--resume"] if resume and (folder / name).is_dir() else []
-                    words += ["--trust-code"] if trust_code else []
+                    words += ["--resume"] * (resume and (folder / name).is_dir())
+                    words += ["--trust-code"] * trust_code
                     nodes.append(children.start(name, words, threads=threads))
                 _watch(children, display, interrupted, folder)
                 stopped = interrupted()
@@ -84,7 +82,7 @@ def run_local_swarm(
 
 
 def prepare_local_swarm(config: RunConfig, folder: Path) -> None:
-    """Write down what each node needs to meet the others: see ``builder/exchange.py``."""
+    """Write down what each node needs to meet the others (``builder/exchange.py``)."""
     place = folder / LOCAL_SWARM
     place.mkdir(parents=True, exist_ok=True)
     tree = as_tree(config)
@@ -102,7 +100,6 @@ def prepare_local_swarm(config: RunConfig, folder: Path) -> None:
 def _watch(
     children: Children, display: Display, interrupted: Callable[[], bool], folder: Path
 ) -> None:
-    """Show what the nodes say until all have ended."""
     once, lost = Once(), list[tuple[Child, float]]()
 
     def show(_: Child, event: Event) -> None:
@@ -123,11 +120,9 @@ def _watch(
 
 
 def _tell_end(child: Child, display: Display, folder: Path) -> None:
-    """Tell how a child ended that the others lack, and the way back."""
-    code = child.code or 0
+    name, code, where = child.name, child.code or 0, shlex.quote(str(folder))
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     said = f": {child.said[-1]}" if child.said and code > 0 else ""
-    display.show(Notice(f"{child.name} {how}{said}"))
-    where = shlex.quote(str(folder))
-    command = f"potluck join {where}/{LOCAL_SWARM}/recipe.json --as {child.name} --out {where}"
-    display.show(Notice(f"the others go on; to bring it back: {command} --resume"))
+    display.show(Notice(f"{name} {how}{said}"))
+    command = f"potluck join {where}/{LOCAL_SWARM}/recipe.json --as {name} --out {where} --resume"
+    display.show(Notice(f"the others go on; to bring it back: {command}"))

@@ -10,10 +10,10 @@ import torch
 from msgspec.structs import replace
 
 from potluck.builder import checks
-from potluck.builder.environment import keep_grade
 from potluck.builder.exchange import agreements_of
 from potluck.builder.nodes import make_authors, make_learners, make_nodes
 from potluck.builder.prepare import prepare
+from potluck.builder.task import keep_grade
 from potluck.config import RunConfig, as_tree
 from potluck.exchange import Agreement, Exchange
 from potluck.files import JOINED, sealed, write_atomically
@@ -36,9 +36,8 @@ from potluck.node.storage.resume import (
     require_same_files,
     whole_round,
 )
-from potluck.objective.methods import reads_author_logp
 from potluck.reports.events import Display, Fanout, Notice
-from potluck.show.trackers.base import About
+from potluck.show.trackers.libraries import About
 from potluck.show.trackers.tracked import Tracked
 from potluck.tasks import Task
 from potluck.types import PotluckError
@@ -65,7 +64,6 @@ class LocalNodes:
     all_here: bool
     """True: the models of all others are on this machine too, so that they can be looked at."""
     trust_code: bool
-    """True: functions that ``[[reward]]`` and ``[objective] loss`` name may be imported and run."""
 
     @property
     def mine(self) -> RunConfig:
@@ -78,7 +76,6 @@ class LocalNodes:
         return [self.folder] * self.is_whole + [self.folder / name for name in self.names]
 
     def check_folder(self) -> None:
-        """Raise RunFolderError unless the folder is free, or that of the run that goes on."""
         if self.is_whole:
             require_folder(self.folder, self.config, self.resume)
         else:
@@ -109,7 +106,6 @@ def run_nodes(local: LocalNodes, display: Display) -> RunResult:
 
 
 def _run_worker(processes: ProcessGroup, local: LocalNodes) -> RunResult:
-    """Take part in what the first process of a node does, and end as it does."""
     make = partial(make_learners, processes=processes, trust_code=local.trust_code)
     with interrupts() as interrupted:
         outcome = run_worker(processes, partial(make, local.mine, local.folder), interrupted)
@@ -124,7 +120,7 @@ def _tell(display: Display, text: str) -> None:
 
 
 def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) -> RunResult:
-    """Look at all that can be wrong, before anything is written; then run the rounds."""
+    """Look at all that can be wrong before anything is written; then run the rounds."""
     config, mine, folder, resume = local.config, local.mine, local.folder, local.resume
     local.check_folder()  # again: another process may have had it until now
     prepared = prepare(
@@ -142,7 +138,7 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     policies = {name: learner.policy for name, learner in learners.items()}
     checks.require_turns(policies, task)
     sends_text = checks.sends_text(config, all_here=local.all_here)
-    if not sends_text or reads_author_logp(config.objective):
+    if not sends_text or config.sends_logp:
         checks.require_one_stop(policies)
     _write_recipe(local, digests, task)
     # A resume removes the line of an evaluation at the end.

@@ -11,13 +11,11 @@ from statistics import median
 from potluck.config import ConfigError, RunConfig
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.files import write_atomically
-from potluck.node.author import Author
 from potluck.node.loop import Node, step
 from potluck.node.pace.together import RoundBound
-from potluck.node.participant import Participant
+from potluck.node.participant import Author, Participant
 from potluck.node.storage import checkpoint
-from potluck.node.storage.card import card_of
-from potluck.objective.methods import reads_author_logp
+from potluck.node.storage.export import card_of
 from potluck.reports import Doubts, EvaluationReport, RoundReport, as_line
 from potluck.reports.events import Alert, Display, Evaluated, Notice, PhaseProgress, RoundDone
 from potluck.reports.runs import EVALUATION, read_lines
@@ -80,9 +78,7 @@ class LocalRounds:
     """Recipe of the whole run."""
     folder: Path
     nodes: list[Node]
-    """Nodes that learn."""
     authors: list[Author]
-    """Participants that only write."""
     display: Display
     progress: StoppableProgress
 
@@ -96,8 +92,7 @@ class LocalRounds:
         together = config.pace == "together"
         turns = [everybody] if together else [[node] for node in everybody]
         course = Course(everybody[0], config.end, self.display)
-        reads_logp = reads_author_logp(config.objective)
-        weight = config.objective.weight
+        reads_logp, weight = config.sends_logp, config.objective.weight
         doubts = {each.name: Doubts(each.name, weight, reads_logp=reads_logp) for each in everybody}
         try:
             while done < config.end and not is_over:
@@ -170,9 +165,8 @@ class LocalRounds:
                 time.sleep(PAUSE_S)
 
     def _has_company(self, reports: Sequence[RoundReport]) -> bool:
-        """Tell whether completions of nodes elsewhere were used, or there are none, or they may
-        have ended."""
-        if self.config.stop_when.by_value:
+        """Tell whether completions of nodes elsewhere were used, or there are no such nodes."""
+        if self.config.stop_when.by_value:  # they may have ended
             return True
         here = {node.name for node in (*self.nodes, *self.authors)}
         if here >= set(self.config.node) and not any(report.missing for report in reports):
@@ -250,7 +244,6 @@ def is_over(config: RunConfig, folder: Path, names: Iterable[str], first: int) -
 
 
 def _validations(folder: Path, names: Iterable[str], first: int) -> list[list[float]]:
-    """List the accuracies of each node, on the validation problems, within ``first`` rounds."""
     found = []
     for name in names:
         lines = read_lines(folder / name / EVALUATION, EvaluationReport)
@@ -274,8 +267,8 @@ class Course:
             self._bound = RoundBound(rounds - 1, line["round"], line["time_s"])
 
     def add_round(self, round: int, seconds: Mapping[str, float], *, alone: bool = False) -> float:
-        """Note the seconds of each phase of a round, in which the node may have been alone; return
-        by how many it is then shorter than the median of the last ones with others."""
+        """Note the seconds of each phase of a round; return by how many one that the node did alone
+        is shorter than the median of the last ones with others."""
         self._own_s.append(seconds.get("write", 0.0) + seconds.get("learn", 0.0))
         self.alone, whole_s = self.alone + 1 if alone else 0, sum(seconds.values())
         if self.alone == ALONE_ROUNDS:

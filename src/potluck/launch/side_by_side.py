@@ -23,7 +23,7 @@ from potluck.types import PotluckError
 
 @dataclass(frozen=True, slots=True)
 class WholeRun:
-    """One run to be made. Its recipe lies beside its folder."""
+    """One run to be made, with its recipe beside its folder."""
 
     config: RunConfig
     folder: Path
@@ -86,7 +86,6 @@ def run_side_by_side(
 
 
 def _require_success(child: Child, run: WholeRun, is_stopped: bool) -> None:
-    """Raise PotluckError if a run broke down; all that it said last is then in a file."""
     if child.code and not (is_stopped and child.code in STOPPED):
         log = run.folder.with_name(f"{run.folder.name}.log")
         write_atomically(log, "\n".join(child.said).encode())
@@ -104,7 +103,7 @@ def run_controls(
     """Make the controls of the finished run in ``place``, or go on with them, and keep what they
     tell. Return and raise as ``run_side_by_side``."""
     # The command line sets what the Hub's client, which it loads, reads at its import.
-    from potluck.node.storage.card import card_of
+    from potluck.node.storage.export import card_of
 
     config = replace(config, node=load(place / "recipe.json").node)  # from where it started
     recipe = read_recipe(place)

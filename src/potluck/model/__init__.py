@@ -1,8 +1,8 @@
 """The policy: a causal language model, loaded, scored, adapted and sharded."""
 
 from potluck.model.loading import ModelError
-from potluck.model.optimizer import LearningRate, make_optimizer
 from potluck.model.policy import LanguageModel
 from potluck.model.reader import Reader
+from potluck.model.training import LearningRate, make_optimizer
 
 __all__ = ["LanguageModel", "LearningRate", "ModelError", "Reader", "make_optimizer"]

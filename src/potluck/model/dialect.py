@@ -25,14 +25,12 @@ from potluck.types import Observation
 
 NAME, SAID, HEARD = "potluckName", "potluckSaid", 'potluck"Heard'
 """Words that stand for what is not known yet. With a quote: it shows whether JSON is made of it."""
-ID = "call00000"
-"""Name of every call, where a template has names for calls: some want 9 letters."""
+ID = "call00000"  # name of every call, where a template has names for calls: some want 9 letters
 ARGUMENTS = {"potluckKey": "one", "potluckOther": "two"}
 IN_JSON = r'\{\s*"potluckKey"(\s*:\s*)"one"(\s*,\s*)"potluckOther"\s*:\s*"two"\s*\}'
 CALL = {"type": "function", "id": ID, "function": {"name": NAME, "arguments": ARGUMENTS}}
 USER = {"role": "user", "content": "hello"}
-NEVER = "(?!)"
-"""Pattern that nothing matches."""
+NEVER = "(?!)"  # pattern that nothing matches
 NAMED = re.compile(r"([^\W\d][\w.:/-]*)")
 KEY = re.compile(r"\s*(\w+)\s*=\s*")
 
@@ -77,15 +75,11 @@ class Markup:
     """Text that a chat template puts around the names and arguments of tool calls."""
 
     opening: str
-    middle: str
-    """Text between a name and its arguments."""
-    another: str | None
-    """Text between two calls; None: a turn has one at most."""
+    middle: str  # between a name and its arguments
+    another: str | None  # between two calls; None: a turn has one at most
     closing: str
-    glue: str | None
-    """Text between what a turn says and its calls; None: it says nothing, or calls nothing."""
-    separators: tuple[str, str]
-    """Separators of JSON: between items, and behind a key."""
+    glue: str | None  # between what a turn says and its calls; None: one of them is nothing
+    separators: tuple[str, str]  # of JSON: between items, and behind a key
 
     def read(self, text: str) -> Turn:
         at, opening = 0, re.compile(_loose(self.opening))
@@ -197,9 +191,7 @@ class Speech:
         self._stops, self._name = stops, tokenizer.name_or_path
         self._templated = bool(tokenizer.chat_template)
         self._render = partial(_rendered, tokenizer)
-        self.calls: Plain | Markup | None = Plain()
-        if self._templated:
-            self.calls = calls_of(self._render, stops)
+        self.calls = calls_of(self._render, stops) if self._templated else Plain()
         self._around = lru_cache(maxsize=64)(self._find_around)
 
     def read(self, text: str) -> Turn:
@@ -214,9 +206,9 @@ class Speech:
 
     def marks(self, special: Mapping[str, int]) -> frozenset[int]:
         """List the special tokens that calls are written with."""
-        if not isinstance(self.calls, Markup):
-            return frozenset()
         calls = self.calls
+        if not isinstance(calls, Markup):
+            return frozenset()
         pieces = [calls.opening, "", calls.middle, "", calls.another or "", "", calls.closing]
         return frozenset(part for part in segments(pieces, special) if isinstance(part, int))
 

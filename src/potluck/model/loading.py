@@ -16,29 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch.backends import mps
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    GenerationConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
-from transformers import logging as transformers_logging
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
+from transformers.utils.logging import disable_progress_bar
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from potluck.files import SUMS, printable, seen_accelerator, unlike_its_sum
 from potluck.types import PotluckError
 
 ADAPTER = "adapter_model.safetensors"
-TOKENIZERS = ("tok*", "tekken*", "vocab*", "*.model")
-"""Names that the files of a tokenizer have."""
-SERVED = "served.json"
-"""Name of the file of a checkpoint that stands for weights that a server has."""
+TOKENIZERS = ("tok*", "tekken*", "vocab*", "*.model")  # names that the files of a tokenizer have
+SERVED = "served.json"  # name of the file of a checkpoint that stands for weights that a server has
 BUILT_IN = Path(__file__).parent.parent / "models"
 BUILDING = threading.Lock()
 """Held while layers are made: transformers replaces functions of torch for so long, for all threads
@@ -46,7 +36,7 @@ of the process, and two at once would not put back what was there."""
 SAME_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 # There is a display; a bar for each file that is loaded or saved only tears it.
-transformers_logging.disable_progress_bar()
+disable_progress_bar()
 
 
 class ModelError(PotluckError):
@@ -70,15 +60,10 @@ def load_network(model: str, *, device: str, dtype: torch.dtype, attention: str)
     torch.backends.cuda.enable_cudnn_sdp(False)
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
     base = base_of(where)
+    how = {"dtype": dtype, "output_loading_info": True, "trust_remote_code": False, **chosen}
     try:
         with BUILDING:
-            made: Any = AutoModelForCausalLM.from_pretrained(
-                base or where,
-                dtype=dtype,
-                output_loading_info=True,
-                trust_remote_code=False,
-                **chosen,
-            )
+            made: Any = transformers.AutoModelForCausalLM.from_pretrained(base or where, **how)
             network, loaded = made
             if base:
                 network = _merged(network, where)
@@ -147,11 +132,12 @@ def require_weights(model: str) -> None:
         raise ModelError(f"{model!r} has no weights; copy its model.safetensors there")
 
 
-def load_config(model: str) -> PreTrainedConfig:
+def load_config(model: str) -> transformers.PreTrainedConfig:
     """Load the configuration, without the weights; raise ModelError if there is no such model."""
     where = locate(model)
     try:
-        return AutoConfig.from_pretrained(base_of(where) or where, trust_remote_code=False)
+        where = base_of(where) or where
+        return transformers.AutoConfig.from_pretrained(where, trust_remote_code=False)
     except Exception as error:
         raise _cannot_load("model", model, error) from error
 
@@ -169,7 +155,7 @@ def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
     try:
         named = get_tokenizer_config(where).get("tokenizer_class")
         generic = named in ("TokenizersBackend", "PreTrainedTokenizerFast")
-        kind = PreTrainedTokenizerFast if generic else AutoTokenizer
+        kind = transformers.PreTrainedTokenizerFast if generic else transformers.AutoTokenizer
         return kind.from_pretrained(where, trust_remote_code=False)
     except Exception as error:
         raise _cannot_load("tokenizer of", model, error) from error
@@ -205,9 +191,8 @@ def weights_digest(network: torch.nn.Module, *, trained: bool) -> str:
 def named_stop_ids(tokenizer: PreTrainedTokenizerBase, stop: Sequence[str]) -> set[int]:
     """Look up the ids of the tokens named; raise ModelError if the tokenizer lacks one."""
     vocabulary = tokenizer.get_vocab()
-    for token in stop:
-        if token not in vocabulary:
-            raise ModelError(f"[sampling] stop names {token!r}, which is no token of the model")
+    if absent := [token for token in stop if token not in vocabulary]:
+        raise ModelError(f"[sampling] stop names {absent[0]!r}, which is no token of the model")
     return {vocabulary[token] for token in stop}
 
 
@@ -237,11 +222,11 @@ def require_device(device: str, node: str) -> None:
         ) from error
 
 
-def load_generation_config(model: str) -> GenerationConfig | None:
+def load_generation_config(model: str) -> transformers.GenerationConfig | None:
     """Load what a model says of writing; None: it says nothing."""
     where = locate(model)
     with suppress(OSError):
-        return GenerationConfig.from_pretrained(base_of(where) or where)
+        return transformers.GenerationConfig.from_pretrained(base_of(where) or where)
     return None
 
 

@@ -6,6 +6,7 @@ guessed. "<|im_end|>" in a peer's text becomes the ids of its letters, or is ref
 """
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
@@ -16,24 +17,15 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from potluck.episode import Turn, text_of
+from potluck.model import loading
 from potluck.model.dialect import Speech, segments
-from potluck.model.loading import (
-    ModelError,
-    fingerprint,
-    load_config,
-    load_generation_config,
-    load_tokenizer,
-    stop_ids,
-)
-from potluck.model.prompt import prompt_ids, special_ids
+from potluck.model.loading import ModelError
+from potluck.template import TemplateFailed, render
 from potluck.types import Completion, Observation, Problem
 
-TAIL = 4
-"""Ids of a prompt's end, behind which a continuation is decoded."""
-ANCHOR = "\n"
-"""Text before a continuation, where one that is encoded alone would get a space in front."""
-UNKNOWN = "\ufffd"
-"""Sign that a decoder writes where ids are no whole character."""
+TAIL = 4  # ids of a prompt's end, behind which a continuation is decoded
+ANCHOR = "\n"  # before a continuation, where one that is encoded alone would get a space
+UNKNOWN = "\ufffd"  # sign that a decoder writes where ids are no whole character
 
 
 class Reader:
@@ -54,7 +46,7 @@ class Reader:
         # Not len(tokenizer): that is a count, and ids may have gaps.
         self.vocabulary = min(max(tokenizer.get_vocab().values()) + 1, vocabulary)
         self._named_stops = tuple(stop)
-        self._prompts = lru_cache(maxsize=1024)(partial(prompt_ids, tokenizer))
+        self.prompt = lru_cache(maxsize=1024)(partial(prompt_ids, tokenizer))
         self._observed = lru_cache(maxsize=4096)(self._spell_observed)
 
     @property
@@ -65,8 +57,8 @@ class Reader:
     @classmethod
     def of(cls, model: str, *, stop: Sequence[str] = ()) -> "Reader":
         """Load all of a model but its weights; raise ModelError if there is no such model."""
-        tokenizer, config = load_tokenizer(model), load_config(model)
-        named = stop_ids(tokenizer, stop, load_generation_config(model), config)
+        tokenizer, config = loading.load_tokenizer(model), loading.load_config(model)
+        named = loading.stop_ids(tokenizer, stop, loading.load_generation_config(model), config)
         text: Any = config.get_text_config()
         context = getattr(text, "max_position_embeddings", None) or 0
         return cls(
@@ -89,18 +81,13 @@ class Reader:
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """Ids of tokens that no text may become."""
         return special_ids(self.tokenizer)
 
     @cached_property
     def tokenizer_digest(self) -> bytes:
         """Digest that is equal where two models can read each other's ids, stop tokens included."""
-        text = f"{fingerprint(self.tokenizer)} {sorted(self.stop_ids)}"
+        text = f"{loading.fingerprint(self.tokenizer)} {sorted(self.stop_ids)}"
         return hashlib.sha256(text.encode()).digest()[:16]
-
-    def prompt(self, problem: Problem) -> np.ndarray:
-        """Make int32 ids of the model's input before it writes; the newest are kept."""
-        return self._prompts(problem)
 
     def text(self, token_T: np.ndarray) -> str:
         """Decode the tokens, special ones left out. Ids of a peer may be any."""
@@ -144,7 +131,6 @@ class Reader:
 
     @cached_property
     def speech(self) -> Speech:
-        """The model's way to write turns and to read observations."""
         return Speech(self.tokenizer, [self._decode([id]) for id in sorted(self.stop_ids)])
 
     def require_turns(self, problem: Problem) -> None:
@@ -210,7 +196,7 @@ class Reader:
                 spelled = self.encode(self._anchor, part) or [*self._spellings(part)][-1]
                 ids += [id for id in spelled if id not in self.special_ids]
         found = np.array(ids, np.int32)
-        found.setflags(write=False)
+        found.setflags(write=False)  # it is kept
         return found
 
     def _parts(self, pieces: Sequence[str]) -> list[Any]:
@@ -234,14 +220,11 @@ class Reader:
 
     @cached_property
     def _marks(self) -> frozenset[int]:
-        """Special tokens that a call of the model is written with."""
         return self.speech.marks(self._special)
 
     def _encode(self, text: str) -> list[int]:
-        encoded = self.tokenizer(
-            text, add_special_tokens=False, split_special_tokens=True, verbose=False
-        )
-        return list(encoded["input_ids"])
+        how = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+        return list(self.tokenizer(text, **how)["input_ids"])
 
     def _decode_behind(self, prompt_P: np.ndarray, ids: Sequence[int]) -> str | None:
         """Find what ``ids`` add to the text of the prompt's end; None if they change it."""
@@ -250,8 +233,39 @@ class Reader:
         return whole[len(before) :] if whole.startswith(before) else None
 
     def _decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
-        return str(
-            self.tokenizer.decode(
-                list(ids), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False
-            )
+        how = {"skip_special_tokens": skip_special, "clean_up_tokenization_spaces": False}
+        return str(self.tokenizer.decode(list(ids), **how))
+
+
+def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """List the ids of tokens that no text may become."""
+    added = tokenizer.added_tokens_decoder.items()
+    return frozenset(tokenizer.all_special_ids) | {id for id, token in added if token.special}
+
+
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> np.ndarray:
+    """Make int32 ids of a model's input before it writes. With a chat template: a system and a
+    user message, or one where it knows no system (Gemma), and the tools; without: the system text,
+    an empty line, and the question, as the tokenizer begins a text."""
+    together = f"{problem.system}\n\n{problem.question}" if problem.system else problem.question
+    if not tokenizer.chat_template:
+        return np.array(tokenizer(together)["input_ids"], np.int32)
+    tools = json.loads(problem.tools) if problem.tools else None
+    name = tokenizer.name_or_path
+    chats = [problem.messages, [{"role": "user", "content": together}]]
+    for chat in chats if problem.system else chats[:1]:
+        try:
+            template, words = tokenizer.get_chat_template(), tokenizer.special_tokens_map
+            text = render(template, chat, words, tools)
+            break
+        except (TemplateFailed, ValueError) as error:
+            failed = error
+    else:
+        raise ModelError(f"the chat template of {name!r} makes no prompt: {failed}") from failed
+    named = [str(tool.get("function", tool)["name"]) for tool in tools or ()]
+    if absent := [each for each in named if each not in text]:
+        raise ModelError(
+            f"the chat template of {name!r} tells the model of no tools: its prompt lacks "
+            f"{absent[0]!r}; take a model that was trained with tools, or one without a template"
         )
+    return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)

@@ -13,34 +13,26 @@ from potluck.model.loading import BUILDING
 class Shape:
     """Counts of numbers, as a transformer of attention and gated layers has them."""
 
-    parameters: int
-    """Shared ones once."""
+    parameters: int  # shared ones once
     layers: int
     hidden: int
     heads: int
-    attention: int
-    """Numbers of a token's queries: heads x their width."""
-    keys: int
-    """Numbers of a token's keys; as many are its values."""
+    attention: int  # of a token's queries: heads x their width
+    keys: int  # of a token; as many are its values
     intermediate: int
-    vocabulary: int
-    """Rows of logits, those that the tokenizer does not have included."""
-    tied: bool
-    """The head's weights are the embedding's."""
-    context: int
-    """Longest text that it has positions for, in tokens; 0: it does not say."""
-    linears: tuple[tuple[str, int, int], ...]
-    """(name, inputs, outputs) of every linear layer, under the last part of its name."""
-    head: str
-    """Name of the head among them."""
-    model_type: str
-    """Architecture, as transformers names it."""
+    vocabulary: int  # rows of logits, those that the tokenizer does not have included
+    tied: bool  # the head's weights are the embedding's
+    context: int  # longest text that it has positions for, in tokens; 0: it does not say
+    linears: tuple[tuple[str, int, int], ...]  # (last part of its name, inputs, outputs) of each
+    head: str  # its name among them
+    model_type: str  # as transformers names it
 
 
 def shape_of(config: PreTrainedConfig) -> Shape:
     """Find the shape of the network that ``config`` describes, which is built without memory."""
     with BUILDING, torch.device("meta"):
         network = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    named = [(name.rpartition(".")[2], module) for name, module in network.named_modules()]
     text = config.get_text_config()
     head = network.get_output_embeddings().weight
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
@@ -58,15 +50,11 @@ def shape_of(config: PreTrainedConfig) -> Shape:
         tied=head is network.get_input_embeddings().weight,
         context=getattr(text, "max_position_embeddings", None) or 0,
         linears=tuple(
-            (name.rpartition(".")[2], *_sizes(module))
-            for name, module in network.named_modules()
+            (name, *_sizes(module))
+            for name, module in named
             if isinstance(module, torch.nn.Linear | Conv1D)
         ),
-        head=next(
-            name.rpartition(".")[2]
-            for name, module in network.named_modules()
-            if module is network.get_output_embeddings()
-        ),
+        head=next(name for name, module in named if module is network.get_output_embeddings()),
         model_type=config.model_type,
     )
 

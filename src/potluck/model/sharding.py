@@ -33,7 +33,11 @@ class ShardedModel(LanguageModel):
 
         self.__dict__.update(vars(policy))
         mesh: DeviceMesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
-        self._meta_network = meta_copy(policy.network)
+        empty: dict[int, object] = {
+            id(p): torch.nn.Parameter(p.detach().to("meta"), requires_grad=False)
+            for p in policy.network.parameters()
+        }
+        self._meta_network = deepcopy(policy.network, empty)  # tied weights stay tied
         kinds = set(policy.network._no_split_modules or ())
         layers = [m for m in policy.network.modules() if type(m).__name__ in kinds]
         for layer in reversed(layers):  # inner ones first
@@ -81,12 +85,3 @@ def distribute_like(parameter: Tensor, tensor: Tensor) -> Tensor:
         mesh, places = parameter.device_mesh, parameter.placements
         return distribute_tensor(tensor.to(parameter.device), mesh, places, src_data_rank=None)
     return tensor.to(parameter.device).clone()
-
-
-def meta_copy(network: PreTrainedModel) -> PreTrainedModel:
-    """Copy the network without its weights' numbers; tied ones stay tied."""
-    empty: dict[int, object] = {
-        id(p): torch.nn.Parameter(p.detach().to("meta"), requires_grad=False)
-        for p in network.parameters()
-    }
-    return deepcopy(network, empty)

@@ -24,15 +24,12 @@ from functools import partial
 import torch
 
 from potluck.config import RunConfig
-from potluck.episode import transcript, turns_in
 from potluck.exchange import Received, Round
-from potluck.node.episodes import Replays
 from potluck.node.learning.base import Learning, UpdateReport
 from potluck.node.learning.batch import pack
 from potluck.node.participant import Clock, Participant, Spent
-from potluck.node.report import report_of
-from potluck.node.sample import sample
-from potluck.node.selection import Selection, UnreadReason, read
+from potluck.node.report import lines_of, report_of, sample
+from potluck.node.selection import Replays, Selection, UnreadReason, read
 from potluck.objective.habit import GradedAnswer, HabitTest, silenced_answers
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import RoundReport
@@ -53,7 +50,7 @@ class Node(Participant):
     sends_text: bool
     """True: completions go as text too, as some reader may have another tokenizer."""
     trusts: Callable[[str], bool]
-    """Function that tells of an author if it is trusted: see ``objective/trust.py``."""
+    """Function that tells of an author if it is trusted: see ``objective/advantages.py``."""
     habits: HabitTest | None = None
     """Test of others' habits; None: their right answers are learned from as the weight has it."""
     begun: dict[int, tuple[Sequence[Share], OpenWriting]] = field(default_factory=dict)
@@ -109,21 +106,21 @@ class Node(Participant):
 
     def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
         with Clock() as learning, error_context(round, self.name):
-            replays = self.replays()
-            read = partial(self.read, replays=replays)
+            read = partial(self.read, replays=self.replays())
             selection = self.pace.select(round, arrived, read)
             groups = self._grade(round, selection)
             self.pace.remember(round, groups)
-            answers = [answer for group in groups for answer in _answers(group)]
+            answers = [
+                GradedAnswer(group.problem.id, row.completion.author, reward, row.text)
+                for group in groups
+                for row, reward in zip(group.rows, group.rewards, strict=True)
+            ]
             habits = self.habits.habits(answers) if self.habits else {}
             silenced = silenced_answers(answers, habits)
             update = self._learn(round, groups, silenced) if groups else None
             if update:
-                policy, objective = self.learner.policy, self.learner.objective
-                room, scored = self.record.room_for_sample(size_bytes), update.scored
-                lines = sample(
-                    round, groups, scored, policy, objective, me=self.name, size_bytes=room
-                )
+                room = self.record.room_for_sample(size_bytes)
+                lines = sample(round, groups, update.scored, self.learner, size_bytes=room)
                 self.record.add_sample(lines)
         report = report_of(round, self.name, groups, update, habits, selection, arrived)
         attendance, apart = self.pace.attendance, spent.server_mismatch
@@ -158,31 +155,23 @@ class Node(Participant):
         return read(*given, needs_logp=needs_logp, replays=replays)
 
     def _grade(self, round: int, selected: Selection) -> list[Group]:
-        groups, lines = [], []
+        groups = []
         for rows, past in zip(selected.groups, selected.past_rewards, strict=True):
             written = [row.completion for row in rows]
             problem = self.task.problem(written[0].problem_id)
             texts, episodes = [row.text for row in rows], [row.episode for row in rows]
             given = [problem] * len(rows), written, texts, episodes
             rewards, by_function = graded(self.task, *given)
-            parts = {name: tuple(values) for name, values in by_function.items()}
-            for at, (row, reward) in enumerate(zip(rows, rewards, strict=True)):
-                c, text = row.completion, row.text
+            for c, reward in zip(written, rewards, strict=True):
                 if not math.isfinite(reward):
                     raise NonFiniteError(
                         f"the task's reward for completion {c.index} of {c.problem_id!r} by "
                         f"{c.author!r} is {reward}; a reward is a finite number"
                     )
-                origin = {"problem": c.problem_id, "author": c.author, "index": c.index}
-                paid = {"reward": reward}
-                if [*parts] != ["task"]:
-                    paid |= {f"reward/{name}": values[at] for name, values in parts.items()}
-                turns = turns_in(c.text or "") or ()
-                said = {"turns": transcript(turns, row.episode)} if row.episode else {}
-                lines.append({"round": round, **origin, **paid, "end": c.end, "text": text, **said})
+            parts = {name: tuple(values) for name, values in by_function.items()}
             groups.append(Group(problem, rows, tuple(rewards), parts, past))
         self.record.add_problems(round, [group.problem for group in groups])
-        self.record.add("completions", lines)
+        self.record.add("completions", [line for each in groups for line in lines_of(round, each)])
         return groups
 
 
@@ -214,11 +203,6 @@ def error_context(round: int, node: str) -> Iterator[None]:
         yield
     except NonFiniteError as error:
         raise NonFiniteError(f"round {round + 1}, node {node!r}: {error}") from error
-
-
-def _answers(group: Group) -> Iterator[GradedAnswer]:
-    for row, reward in zip(group.rows, group.rewards, strict=True):
-        yield GradedAnswer(group.problem.id, row.completion.author, reward, row.text)
 
 
 def _stored(nodes: Sequence[Participant], round: int) -> list[Round]:

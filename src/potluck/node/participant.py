@@ -1,17 +1,19 @@
-"""A participant of a run: what a node that learns and one that only writes have in common."""
+"""A participant of a run: what a node that learns (``loop.py``) and an author, which only writes,
+have in common; and the author."""
 
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
-from potluck.exchange import Exchange, Received, Round
+from potluck.exchange import Exchange, ExchangeError, Received, Round
 from potluck.files import derived_seed
 from potluck.node.pace.base import Pace
+from potluck.node.report import of_traffic
 from potluck.node.storage.record import Record
 from potluck.reports import RoundReport, as_line
-from potluck.rollout.base import Progress, RolloutRequest
-from potluck.rollout.texts.base import NOTHING, Cost
+from potluck.rollout.base import TICK_S, Progress, RolloutRequest
+from potluck.rollout.texts.base import NOTHING, Cost, TextEngine
 from potluck.schedule import Share
 from potluck.tasks import Task
 
@@ -146,6 +148,54 @@ class Participant(ABC):
     def seed(self, round: int, what: str) -> int:
         """Return 63 bits that no other (run seed, round, node, purpose) has."""
         return derived_seed(f"{self.pace.agenda.seed}/{round}/{self.name}/{what}")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Author(Participant):
+    """A participant without weights of ours, which writes and never learns. It may have fewer texts
+    than its share, or none: the others then have smaller groups."""
+
+    engine: TextEngine
+
+    def generate_and_send(self, round: int, shares: Sequence[Share]) -> Spent:
+        with Clock() as waiting:
+            self._await_readers(round)
+        with Clock() as writing:
+            written = self.engine.write(
+                self.requests(shares),
+                author=self.name,
+                seed=self.seed(round, "write"),
+                progress=self._progress("write"),
+            )
+        with Clock() as sending:
+            self.exchange.send(round, written.completions)
+        return Spent(writing.seconds, sending.seconds, written.cost, waiting.seconds)
+
+    def _await_readers(self, round: int) -> None:
+        """Wait for a node that is connected, ``deadline_s`` at most: texts may cost money, and by
+        itself an author would do all rounds in no time. Raise ExchangeError if none comes."""
+        began_s = time.monotonic()
+        while not any(peer.live for peer in self.exchange.status().peers.values()):
+            if time.monotonic() - began_s >= self.deadline_s:
+                raise ExchangeError(
+                    f"nobody was there to read what {self.name!r} writes in round {round + 1} for "
+                    f"{self.deadline_s:g} s; to go on when others are back, use --resume"
+                )
+            self.progress(self.name, "wait", 0, 1)
+            time.sleep(TICK_S)
+
+    def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
+        """Report what came. The cost of a round sent before a crash is in cost.json alone."""
+        report = RoundReport(
+            round=round,
+            texts=sum(c.author == self.name for c in arrived.completions),
+            late=sum(map(len, arrived.late.values())),
+            size_bytes=size_bytes,
+            cost={key: value for key, value in asdict(spent.cost).items() if value},
+            seconds=spent.seconds(learn_s=0.0),
+            **of_traffic(arrived),
+        )
+        return self.keep(report)
 
 
 class Clock:

@@ -1,4 +1,5 @@
-"""The report of a round, part by part: rewards, what was learned, what was left out, traffic.
+"""The report of a round, part by part: rewards, what was learned, what was left out, traffic; and
+its completions for people to look at, some of them token by token.
 
 The statistics of each author are measured on log-probabilities that scoring computes anyway, so
 they cover the completions that had an advantage (``with_advantage`` says how many) and were read,
@@ -6,24 +7,31 @@ before the filter. They cost next to nothing (``benchmarks/overhead.py``).
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, zip_longest
 from statistics import stdev
 from typing import Any
 
 import torch
+from msgspec import json
 from torch import Tensor
 
+from potluck.episode import transcript, turns_in
 from potluck.exchange import Round
-from potluck.node.episodes import BY_REPLAY
-from potluck.node.learning.base import UpdateReport
+from potluck.node.learning.base import Learning, UpdateReport
 from potluck.node.learning.batch import Scored
-from potluck.node.learning.score import METRICS
-from potluck.node.selection import Selection
+from potluck.node.learning.score import METRICS, candidates
+from potluck.node.selection import BY_REPLAY, Selection
 from potluck.objective.habit import Habit
 from potluck.objective.losses import k3
 from potluck.reports import BLOCKING_WEIGHT, AuthorReport, RewardReport, RoundReport, mean
+from potluck.reports.tokens import Recorded, columns_of
 from potluck.types import Completion, Episode, Group
+
+QUESTION, TOKENS = 300, 1024
+"""Characters of a prompt, and tokens of a completion, that are written."""
 
 
 def report_of(
@@ -38,11 +46,8 @@ def report_of(
     """Report what came in a round and what was learned; ``update`` is None if nothing came."""
     learned: dict[str, Any] = {"filtered_share": 0.0}
     if update:
-        learned = _of_update(update, groups, name, habits)
-        learned["sources"] |= {
-            author: replace(learned["sources"][author], **numbers)
-            for author, numbers in _of_episodes(groups, selection).items()
-        }
+        learned = _of_update(update, name)
+        learned["sources"] = _sources(update, groups, habits, selection)
     return RoundReport(
         round=round,
         **_of_rewards(groups, name),
@@ -77,20 +82,8 @@ def _by_function(groups: Sequence[Group], name: str) -> dict[str, RewardReport]:
     return {n: RewardReport(mean(of), stdev(of) if len(of) > 1 else None) for n, of in own.items()}
 
 
-def _of_update(
-    update: UpdateReport, groups: Sequence[Group], name: str, habits: Mapping[str, Habit]
-) -> dict[str, Any]:
+def _of_update(update: UpdateReport, name: str) -> dict[str, Any]:
     scored, batch = update.scored, update.scored.batch
-    sources = author_reports(scored, [r for group in groups for r in group.rewards])
-    for author, of_gradient in update.shares.items():
-        sources[author] = replace(sources[author], gradient_share=of_gradient)
-    for author, habit in habits.items():
-        sources[author] = replace(
-            sources[author],
-            tested_habit=habit.phrases[0],
-            habit_gain=habit.gain,
-            habit_gain_error=habit.error,
-        )
     trained, dropped = int((scored.kept_advantage_B != 0).sum()), len(scored.dropped)
     with_advantage = int((batch.advantage_B != 0).sum())
     own_B, kl = batch.by(name), None
@@ -103,20 +96,33 @@ def _of_update(
         "rows_trained": trained,
         "filtered_share": (with_advantage - trained - dropped) / max(1, with_advantage),
         "dropped_nonfinite": dropped,
-        "sources": sources,
     }
 
 
-def _of_episodes(
-    groups: Sequence[Group], selection: Selection
-) -> dict[str, dict[str, float | None]]:
+def _sources(
+    update: UpdateReport,
+    groups: Sequence[Group],
+    habits: Mapping[str, Habit],
+    selection: Selection,
+) -> dict[str, AuthorReport]:
+    more = defaultdict[str, dict[str, Any]](dict, _of_episodes(groups, selection))
+    for author, share in update.shares.items():
+        more[author]["gradient_share"] = share
+    for author, habit in habits.items():
+        more[author] |= {"tested_habit": habit.phrases[0]}
+        more[author] |= {"habit_gain": habit.gain, "habit_gain_error": habit.error}
+    sources = author_reports(update.scored, [r for group in groups for r in group.rewards])
+    return {author: replace(its, **more[author]) for author, its in sources.items()}
+
+
+def _of_episodes(groups: Sequence[Group], selection: Selection) -> dict[str, dict[str, Any]]:
     """Return the numbers of each author's episodes; of nobody where there is no environment."""
     written: dict[str, list[tuple[Completion, Episode]]] = {}
     for row in (row for group in groups for row in group.rows):
         if row.episode:
             author, both = row.completion.author, (row.completion, row.episode)
             written.setdefault(author, []).append(both)
-    found: dict[str, dict[str, float | None]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for author, its in written.items():
         completions, episodes = zip(*its, strict=True)
         calls = sum(each.calls for each in episodes)
@@ -220,3 +226,99 @@ def _ratio(above: float, below: float) -> float | None:
 def _finite(value: float) -> float | None:
     """Return None for an infinity: JSON has none, and a statistic that overflows says nothing."""
     return value if math.isfinite(value) else None
+
+
+def lines_of(round: int, group: Group) -> list[dict[str, Any]]:
+    """Make the lines of a group in completions.jsonl."""
+    lines = []
+    for at, (row, reward) in enumerate(zip(group.rows, group.rewards, strict=True)):
+        c, paid = row.completion, {"reward": reward}
+        if [*group.parts] != ["task"]:
+            paid |= {f"reward/{name}": values[at] for name, values in group.parts.items()}
+        turns = turns_in(c.text or "") or ()
+        said = {"turns": transcript(turns, row.episode)} if row.episode else {}
+        origin = {"problem": c.problem_id, "author": c.author, "index": c.index}
+        lines.append({"round": round, **origin, **paid, "end": c.end, "text": row.text, **said})
+    return lines
+
+
+def sample(
+    round: int, groups: Sequence[Group], scored: Scored, learner: Learning, *, size_bytes: float
+) -> list[Recorded]:
+    """Return the completions of ``groups``, packed and scored, whose lines fit ``size_bytes``: so
+    long runs stay as large as they were. Of each author, of each outcome, in turn, first the one
+    with the most surprising token."""
+    rows = [(g, row, reward) for g in groups for row, reward in zip(g.rows, g.rewards, strict=True)]
+    likelihood_B = scored.metrics_BK[:, METRICS.index("likelihood")]
+    advantage_B, kept_B = scored.batch.advantage_B, scored.kept_advantage_B
+    candidate_B = candidates(scored.batch, learner.name, learner.objective)
+    number_BT = _numbers(scored)
+    surprise = number_BT.abs().nan_to_num(0.0).amax(dim=1).tolist()
+    outcomes = defaultdict[tuple[str, bool, bool], list[int]](list)
+    for at in sorted(range(len(rows)), key=lambda at: -surprise[at]):
+        author, kept = rows[at][1].completion.author, bool(kept_B[at])
+        outcomes[author, kept, bool(advantage_B[at] > 0)].append(at)
+    keys = sorted(outcomes)
+    first = round % len(keys)  # where there is room for one a round, each has its turn
+    turns = chain.from_iterable(
+        zip_longest(*(outcomes[key] for key in keys[first:] + keys[:first]))
+    )
+    lines = []
+    for at in (at for at in turns if at is not None):
+        group, row, reward = rows[at]
+        ids, numbers = row.token_T[:TOKENS].tolist(), number_BT[at, :TOKENS].tolist()
+        numbers = [] if math.isnan(numbers[0]) else numbers[: len(ids)]
+        line = Recorded(
+            round=round,
+            problem=row.completion.problem_id,
+            author=row.completion.author,
+            index=row.completion.index,
+            advantage=_rounded(advantage_B[at]),
+            kept=_rounded(kept_B[at]),
+            reward=_rounded(reward),
+            likelihood=_rounded(likelihood_B[at]) if numbers else None,
+            why=_why(at, scored, candidate_B, learner),
+            question=group.problem.question[:QUESTION],
+            surprise=_rounded(surprise[at]) if numbers else None,
+            measure="ln p" if row.completion.logp_T is None else "log-ratio",
+            turns=row.completion.turns,
+            **columns_of([str(learner.policy.tokenizer.decode([id])) for id in ids], numbers),
+        )
+        size_bytes -= len(json.encode(line)) + 1
+        if size_bytes < 0:
+            break
+        lines.append(line)
+    return lines
+
+
+def _numbers(scored: Scored) -> Tensor:
+    """Return number_BT of ``Recorded``; NaN on padding, and in rows not read or not finite."""
+    batch, start_BT = scored.batch, scored.logp_start_BT
+    told_BT = ~batch.logp_gen_BT.isnan()
+    number_BT = torch.where(told_BT, batch.logp_gen_BT - start_BT, start_BT)
+    read_B = scored.read_B & torch.where(batch.mask_BT, number_BT, 0.0).isfinite().all(dim=1)
+    return torch.where(batch.mask_BT & read_B.unsqueeze(1), number_BT, torch.nan)
+
+
+def _why(at: int, scored: Scored, candidate_B: Tensor, learner: Learning) -> str:
+    """Return in words why the kept advantage is not the advantage; "" where it is."""
+    columns = scored.batch.advantage_B, candidate_B, scored.kept_advantage_B
+    advantage, candidate, kept = (float(each_B[at]) for each_B in columns)
+    if not advantage:
+        return "its reward is the mean of its group"
+    if at in scored.dropped:
+        return f"left out: not finite ({scored.dropped[at]})"
+    foreign = scored.batch.completions[at].author != learner.name
+    if not candidate:
+        none = learner.objective.others == "none"
+        return f"not read: {'of another author' if none else 'a failure of another author'}"
+    if not kept:
+        far = learner.objective.filter and candidate < 0
+        return "filtered: bad, and far from what this model writes" if far else "weight 0"
+    if abs(kept / advantage - 1) > 1e-3:
+        return f"weight {kept / advantage:.2g}{', by its likelihood here' * foreign}"
+    return ""
+
+
+def _rounded(value: Tensor | float) -> float:
+    return round(float(value), 3)

@@ -3,23 +3,54 @@
 A completion of any author is read as a row of this node's model. All that depends on a tokenizer is
 in ``read``: the prompt's template, ids of the same tokenizer or text of any other, special tokens,
 lengths, the stop token. What cannot be read exactly is left out, and counted with its reason.
+
+An episode is played again in an environment of this node's own, from which alone come what a model
+reads between its turns, and the reward.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from hashlib import sha256
-from itertools import chain
+from itertools import accumulate, chain
+from time import perf_counter
 from typing import Literal
 
 import numpy as np
 
 from potluck.config import SamplingConfig
-from potluck.episode import text_of
+from potluck.episode import (
+    Environment,
+    EnvironmentFailed,
+    Turn,
+    acted,
+    digest_of,
+    text_of,
+    turns_in,
+)
 from potluck.model import Reader
-from potluck.node.episodes import NotReplayed, Replays, observed_by, spelled_turns, turns_of
-from potluck.types import Completion, Problem, Row
+from potluck.types import Completion, Episode, Observed, Problem, Row
+
+REPLAY_S = 30.0
+"""Seconds of replays of one author in a round, after which no other one begins."""
+
+NotReplayed = Literal[
+    "no episode", "own environment", "replay time", "environment failed", "other observation",
+    "other end",
+]  # fmt: skip
+"""Why an episode is not what its author says, or cannot be found to be.
+
+    no episode            it has turns and the task no environment, or the task has one and it none
+    own environment       another author's, of an environment that is of grade "own"
+    replay time           its author's episodes of the round took their time to replay before it
+    environment failed    the environment raised, hung or broke a limit
+    other observation     the environment said something else here than to its author
+    other end             it goes on or ends where it did not here, or has more than max_turns
+"""
+BY_REPLAY: frozenset[NotReplayed] = frozenset(
+    ("replay time", "environment failed", "other observation", "other end")
+)
+
 
 UnreadReason = Literal[
     "no log-probabilities", "no text", "unknown token", "inexact text", "special token",
@@ -48,6 +79,48 @@ class Selection:
     over_intake: int = 0
     staleness: float | None = None
     joint_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """A node's environment, and the time that others' episodes took in it in one round."""
+
+    environment: Environment
+    me: str
+    _spent_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def replay(
+        self,
+        completion: Completion,
+        problem: Problem,
+        turns: Sequence[Turn],
+        observe: Callable[[Episode], Observed | None],
+    ) -> tuple[Episode, Observed] | NotReplayed | Literal["too long"]:
+        """Play the turns of a completion, and compare what its author says of how it went.
+        ``observe`` makes what the model reads in it, None if it is too long."""
+        author, most = completion.author, self.environment.max_turns
+        if len(turns) > most:
+            return "other end"
+        if author != self.me:
+            if self.environment.grade == "own":
+                return "own environment"
+            if self._spent_s[author] > REPLAY_S:
+                return "replay time"
+        begun_s = perf_counter()
+        try:
+            heard = acted(turns, completion.end)
+            episode = self.environment.replay(problem, heard, completion)
+            digests = b"".join(map(digest_of, episode.observations))
+            if not completion.observed.startswith(digests[: len(completion.observed)]):
+                return "other observation"
+            if not _ended(completion, len(turns), episode, most):
+                return "other end"
+            observed = observe(episode)
+            return "too long" if observed is None else (episode, observed)
+        except EnvironmentFailed:
+            return "environment failed"
+        finally:
+            self._spent_s[author] += perf_counter() - begun_s
 
 
 def read(
@@ -116,21 +189,27 @@ def _spelled(
     ended it so."""
     if completion.text is None:
         return "no text"
-    if completion.turns:
-        return spelled_turns(completion, model) or "inexact text"
-    ids = model.encode(prompt_P, completion.text)
-    if ids is None:
+    if not completion.turns:
+        ids = model.encode(prompt_P, completion.text)
+        if ids is None:
+            return "inexact text"
+        if model.special_ids.intersection(ids):
+            return "special token"
+        return [[*ids, model.stop_id] if completion.end == "stop" else ids]
+    turns = turns_in(completion.text) or ()
+    parts = [ids for turn in turns if (ids := model.ids_of(turn)) is not None]
+    if not len(parts) == len(turns) == len(completion.turns):
         return "inexact text"
-    if model.special_ids.intersection(ids):
-        return "special token"
-    return [[*ids, model.stop_id] if completion.end == "stop" else ids]
+    last = parts[-1] if completion.end == "length" else [*parts[-1], model.stop_id]
+    return [*([*ids, model.stop_id] for ids in parts[:-1]), last]
 
 
 def _played(
     completion: Completion, problem: Problem, model: Reader, replays: Replays, room: int
 ) -> Row | UnreadReason:
     """Read an episode whose ids are the model's; ``room`` is for all behind its prompt."""
-    turns = turns_of(completion, model)
+    parts = np.split(completion.token_T, list(accumulate(completion.turns))[:-1])
+    turns = [model.turn_of(part) for part in parts]
     if completion.text not in (None, text_of(turns)):
         return "inexact text"
     observe = partial(observed_by, model, completion.turns, room)
@@ -141,6 +220,32 @@ def _played(
     text = "\n".join(turn.content for turn in turns)
     written = replace(completion, text=text_of(turns))
     return Row(written, model.prompt(problem), written.token_T, text, observed, episode)
+
+
+def _ended(completion: Completion, turns: int, episode: Episode, most: int) -> bool:
+    """Return whether a replay ended as the completion says, and not before."""
+    last = turns - (completion.end == "length")
+    if len(episode.observations) != last:
+        return False
+    if completion.end == "length":
+        return not episode.done
+    return completion.end == ("stop" if episode.done else "turns" if turns == most else "room")
+
+
+def observed_by(
+    model: Reader, turns: Sequence[int], room: int, episode: Episode
+) -> Observed | None:
+    """Make what a model reads between turns of these lengths; None where it has more tokens, turns
+    included, than ``room``."""
+    room -= sum(turns)
+    made = []
+    for at, heard in zip(accumulate(turns[:-1]), episode.observations, strict=False):
+        ids = model.observed_ids(heard)
+        room -= len(ids)
+        if room < 0:
+            return None
+        made.append((at, ids))
+    return tuple(made)
 
 
 def readable_rows(
@@ -155,36 +260,3 @@ def readable_rows(
         else:
             unreadable[completion.author, row] += 1
     return rows, unreadable
-
-
-def within_caps(
-    groups: Mapping[str, int],
-    *,
-    known: int,
-    group_size: int,
-    each: float,
-    together: float,
-    salt: str,
-) -> dict[str, int]:
-    """Return how many of its groups each stranger may have in the batch.
-
-        s_i <= each / (1 - each) * K      sum s_i <= together / (1 - together) * K
-
-    with s_i the completions of one and K = ``known`` those of members (and one's own). Then no
-    stranger has more than ``each`` of the batch and all have at most ``together`` of it, whatever
-    others send. Turns go one group at a time, in an order that none of them can choose: by SHA-256
-    of the name and ``salt``, which differs from round to round.
-
-    >>> within_caps({"mia": 9, "tom": 1}, known=90, group_size=10, each=0.25, together=0.3, salt="")
-    {'mia': 2, 'tom': 1}
-    """
-    allowed = dict.fromkeys(groups, 0)
-    most_each = int(each / (1 - each) * known / group_size + 1e-9)
-    left = int(together / (1 - together) * known / group_size + 1e-9)
-    order = sorted(groups, key=lambda name: sha256(f"{salt}/{name}".encode()).digest())
-    for turn in range(most_each):
-        for name in order:
-            if left and groups[name] > turn:
-                allowed[name] += 1
-                left -= 1
-    return allowed

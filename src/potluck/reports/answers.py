@@ -79,14 +79,7 @@ def answer_of(run: Path, control: Path, node: str, kind: str, rounds: int) -> Co
 
 
 def sentence(answer: ControlAnswer) -> str:
-    """Say what the numbers show, and no more.
-
-    >>> of = ControlAnswer("small", "half", 0.72, 0.69, (0.03, 0.01, 0.05), 288, (3600, 3600))
-    >>> print(sentence(of))  # doctest: +NORMALIZE_WHITESPACE
-    small: better together. Own reward .720 together, .690 by itself with the same part of the
-    writing, in smaller groups: +.030 [+.010, +.050] over 288 problems, one seed. It wrote 3,600
-    completions together, 3,600 in the control.
-    """
+    """Say what the numbers show, and no more."""
     measured = {f"pass@{K}": answer.passed, "Greedy at the end": answer.greedy}
     more = "".join(f" {n}: {plain(x[0])}, {plain(x[1])} there." for n, x in measured.items() if x)
     how, (wrote, wrote_alone) = CONTROLS.get(answer.control, "in another control"), answer.written
@@ -109,11 +102,10 @@ def answers(run: Path) -> tuple[ControlAnswer, ...]:
 
 
 def _kept(run: Path) -> tuple[ControlAnswer, ...]:
-    try:
-        data = read_small(run / ANSWERS, SMALL_BYTES)
-        return msgspec.json.decode(data, type=tuple[ControlAnswer, ...]) if data else ()
-    except DAMAGED:
-        return ()
+    data = read_small(run / ANSWERS, SMALL_BYTES) or b"[]"
+    with suppress(*DAMAGED):
+        return msgspec.json.decode(data, type=tuple[ControlAnswer, ...])
+    return ()
 
 
 def told(run: Path) -> list[str]:

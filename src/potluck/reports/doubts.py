@@ -172,16 +172,7 @@ class Doubts:
 
 def habit_told(me: str, author: str, reports: Sequence[AuthorReport]) -> str:
     """Say what the last of ``me``'s reports on an author tell of the author's habit; "" if none was
-    tested, as ``me`` never had the choice. The phrase has nothing that steers a terminal.
-
-    >>> found = AuthorReport(
-    ...     silenced_share=0.34, tested_habit="^ # 4", habit_gain=-0.21, habit_gain_error=0.05
-    ... )
-    >>> habit_told("small", "large", [found])[:67]
-    "34% of large's right answers (last 5 rounds) are not learned from: "
-    >>> habit_told("small", "large", [found])[67:]
-    "they begin with '# 4', and small's own that do earn 0.21 less (standard error 0.05)"
-    """
+    tested, as ``me`` never had the choice. The phrase has nothing that steers a terminal."""
     last = reports[-WINDOW:]
     tested = next((each for each in reversed(last) if each.habit_gain is not None), AuthorReport())
     gain, error, phrase = tested.habit_gain, tested.habit_gain_error, tested.tested_habit

@@ -5,7 +5,9 @@ import math
 import os
 import signal
 import time
+from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal, Protocol, TextIO
 
 import msgspec
@@ -71,11 +73,7 @@ class PeerNews(_Event, frozen=True, tag="peer"):
 
     @property
     def text(self) -> str:
-        """The news as a line for the user.
-
-        >>> PeerNews("left", "west").text
-        "'west' left"
-        """
+        """The news as a line for the user."""
         return _WORDS[self.kind].format(peer=self.peer, why=self.why)
 
 
@@ -146,13 +144,12 @@ class EventLines:
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
-        self._shown_s: dict[tuple[str, str], float] = {}
+        self._shown_s = defaultdict[tuple[str, str], float](lambda: -PHASE_EVERY_S)
 
     def show(self, event: Event) -> None:
         if isinstance(event, PhaseProgress):
             now_s, key = time.monotonic(), (event.node, event.phase)
-            before_s = self._shown_s.get(key, -PHASE_EVERY_S)
-            if event.done < event.total and now_s - before_s < PHASE_EVERY_S:
+            if event.done < event.total and now_s - self._shown_s[key] < PHASE_EVERY_S:
                 return
             self._shown_s[key] = now_s
         try:
@@ -162,18 +159,12 @@ class EventLines:
 
 
 def encode_event(event: Event) -> str:
-    """Return the event as one line of ASCII.
-
-    >>> encode_event(Notice("hello"))
-    '{"event": "message", "text": "hello"}'
-    """
+    """Return the event as one line of ASCII."""
     return json.dumps(msgspec.to_builtins(event))
 
 
 def decode_event(line: str) -> Event | None:
     """Return the event that ``encode_event`` wrote; None for any other line."""
-    try:
-        event: Event = msgspec.convert(json.loads(line), Event)
-    except (ValueError, RecursionError):
-        return None
-    return event
+    with suppress(ValueError, RecursionError):
+        return msgspec.convert(json.loads(line), Event)  # type: ignore[no-any-return]
+    return None

@@ -5,7 +5,7 @@ that of the keys in the files. A field that an older run has not written gets it
 is read. Shares are 0..1, times seconds, sizes bytes. Every number is one node's own view.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
@@ -116,13 +116,6 @@ class AuthorReport:
         "Share of its right answers that have a token with w (or p) below 0.2: hardly any arrives. "
         "It means nothing in language, where nearly every right answer has one (0.96 to 1.00).",
     ] = None
-    worth: Annotated[
-        Number,
-        Stat("Worth", signed=True, row="worth", format="z.2f"),
-        "Gain to the learner's own gradient, in units of own completions: of runs of 0.2.0 only.",
-    ] = None
-    worth_noise: Annotated[Number, Stat(row="worth ±", format="z.2f")] = None
-    """Standard error of ``worth``."""
     gradient_share: Annotated[
         Number,
         Stat("Share of the gradient", "share"),
@@ -251,9 +244,6 @@ class RoundReport:
     cost: Mapping[str, float] = field(default_factory=dict)
     """Cost of these texts: requests, prompt_tokens, completion_tokens, usd; what is 0 is left
     out."""
-    share: Annotated[Number, Stat("Part written", "share", format="z.0%")] = None
-    """Share of the round's completions that this node wrote, in a run of release 0.2.0 with
-    ``shares = "speed"``; else null."""
     seconds: Annotated[Mapping[str, float], Stat("Seconds", "seconds", "Time", parts=PHASES)] = (
         field(default_factory=dict)
     )
@@ -291,27 +281,14 @@ class EvaluationReport:
 
 
 def as_line(report: RoundReport | EvaluationReport) -> dict[str, Any]:
-    """Return the report as a line of its file; an evaluation leaves out what was not measured.
-
-    >>> as_line(EvaluationReport(round=5, validation=0.75, problems=200))
-    {'round': 5, 'validation': 0.75, 'problems': 200}
-    """
+    """Return the report as a line of its file; an evaluation leaves out what was not measured."""
     whole = isinstance(report, RoundReport)
     return {k: value for k, value in asdict(report).items() if whole or value not in (None, {})}
 
 
 def waited_share(rounds: Iterable[RoundReport]) -> float | None:
-    """Return the share of the rounds' time in which the node waited for others; None: not measured.
-
-    >>> waited_share([RoundReport(0, seconds={"write": 3.0, "wait": 1.0})])
-    0.25
-    """
+    """Return the share of the rounds' time in which the node waited for others; None: not
+    measured."""
     known = [each.seconds for each in rounds if "wait" in each.seconds]
     all_s = sum(sum(each.values()) for each in known)
     return sum(each["wait"] for each in known) / all_s if all_s else None
-
-
-def seconds_left(ended_s: Sequence[float], rounds: int) -> float | None:
-    """Estimate how long ``rounds`` more take, by the times at which the last ones ended."""
-    known = len(ended_s) - 1
-    return rounds * (ended_s[-1] - ended_s[0]) / known if known > 0 else None

@@ -1,8 +1,5 @@
 """Run folders, read: a file that is not there is empty, a damaged one is one clear error.
 
-``read_run`` is one look at all of a run. Whatever follows a run that goes on has a ``Tail`` of each
-file instead (``reports/tail.py``) and calls ``read_recipe`` and ``read_status`` again.
-
 A run may be writing while it is read, or have crashed: a last line that is cut off is left out.
 A run that was resumed may have two lines about a round: the later one counts. Unknown fields are
 skipped and missing ones have defaults, so older and newer runs can be read.
@@ -66,11 +63,7 @@ class Said(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """The content and the calls, a line each.
-
-        >>> Said("assistant", "I add.", (Called("add", msgspec.Raw(b'{"a": 1}')),)).words
-        'I add.\\nadd({"a":1})'
-        """
+        """The content and the calls, a line each."""
         return "\n".join([*([self.content] if self.content else ()), *map(str, self.calls)])
 
 
@@ -116,10 +109,6 @@ class NodeRun:
     """Best checkpoint: see ``best_saved``."""
 
 
-class TaskRecipe(msgspec.Struct, frozen=True):
-    name: str = "?"
-
-
 class ObjectiveRecipe(msgspec.Struct, frozen=True):
     importance: str = "?"
     filter: bool = False
@@ -154,7 +143,6 @@ class RecipeRead(msgspec.Struct, frozen=True):
     pace: str = "together"
     group_size: int = 0
     problems_per_round: int = 0
-    task: TaskRecipe = TaskRecipe()
     objective: ObjectiveRecipe = ObjectiveRecipe()
     swarm: SwarmRecipe = SwarmRecipe()
     stop_when: StopRecipe = StopRecipe()
@@ -233,11 +221,10 @@ def _dotted(key: str, tree: Any) -> Iterator[tuple[str, str]]:
 
 def read_status(folder: Path) -> FolderStatus | None:
     """Read a node's status.json; None if there is none, or it is another release's."""
-    data = read_small(folder / STATUS, SMALL_BYTES)
-    try:
-        return msgspec.json.decode(data, type=FolderStatus) if data else None
-    except DAMAGED:
-        return None
+    data = read_small(folder / STATUS, SMALL_BYTES) or b"null"
+    with suppress(*DAMAGED):
+        return msgspec.json.decode(data, type=FolderStatus | None)
+    return None
 
 
 def _read_node(folder: Path, model: str) -> NodeRun:
@@ -319,10 +306,3 @@ def _last_round(file: Path) -> tuple[WrittenCompletion, ...]:
     lines = [*newest(file, WrittenCompletion, END_BYTES)]
     last = [line for line in lines if line.round == lines[-1].round]
     return tuple({(line.problem, line.author, line.index): line for line in last}.values())
-
-
-def lines_of(messages: Iterable[Said]) -> Iterator[tuple[Said, str]]:
-    """Yield each line of what was said, with its message; an empty message has one line."""
-    for said in messages:
-        for line in said.words.split("\n"):
-            yield said, line

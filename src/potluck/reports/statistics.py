@@ -1,16 +1,16 @@
-"""Statistics: what people see of a report's number, declared once, with the number's field. So a
-new statistic is a field of a report, beside the line that computes it."""
+"""Statistics: what people see of a report's number, declared once, with the number's field."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal, get_type_hints
+from itertools import chain
+from typing import Literal, get_args, get_type_hints
 
 Number = float | None
 """A number of a report; None: it was not measured."""
 Unit = Literal["share", "nats", "count", "seconds", "bytes", "number"]
 Section = Literal["Results", "Training", "Episodes", "Time", "Network"]
-SECTIONS: tuple[Section, ...] = ("Results", "Training", "Episodes", "Time", "Network")
+SECTIONS: tuple[Section, ...] = get_args(Section)
 PHASES = ("write", "learn", "wait", "exchange")
 """Phases of a round that its ``seconds`` name."""
 
@@ -40,42 +40,20 @@ class Stat:
 
     @property
     def name(self) -> str:
-        """Name in a terminal.
-
-        >>> Stat("Learning rate").name, Stat("KL to the start").name, Stat("Taken", row="P").name
-        ('learning rate', 'KL to the start', 'P')
-        """
+        """Name in a terminal: "learning rate", but "KL to the start"."""
         lower = self.title[:1].lower() + self.title[1:]
         return self.row or (self.title if self.title[:2].isupper() else lower)
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the values that are not None; None if there is none.
-
-    >>> mean([1.0, None, 2.0]), mean([None])
-    (1.5, None)
-    """
+    """Return the mean of the values that are not None; None if there is none."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
 
-def smoothed(values: Sequence[float | None], beside: int) -> list[float | None]:
-    """Return the mean of each value and ``beside`` neighbours on both sides: no curve lags.
-
-    >>> smoothed([1.0, 3.0, None], 1)
-    [2.0, 2.0, 3.0]
-    """
-    return [mean(values[max(0, at - beside) : at + beside + 1]) for at in range(len(values))]
-
-
 @cache
 def stats_of(report: type) -> Mapping[str, Stat]:
-    """Return the statistics of a report's fields, by name, in the order of declaration.
-
-    >>> from potluck.reports import AuthorReport
-    >>> stats_of(AuthorReport)["tokens"].help
-    'Tokens of all its completions, those without an advantage too.'
-    """
+    """Return the statistics of a report's fields, by name, in the order of declaration."""
     found = {}
     for name, kind in get_type_hints(report, include_extras=True).items():
         match getattr(kind, "__metadata__", ()):
@@ -87,10 +65,9 @@ def stats_of(report: type) -> Mapping[str, Stat]:
 def numbers_on_page(*of: Mapping[str, Stat]) -> dict[str, dict[str, str]]:
     """Return what the page tells of numbers, by field, as plain data: title, unit, help, group, and
     "scale", by which a cell is coloured. A group's numbers stand together."""
-    stats = [each for several in of for each in several.items()]
-    stats.sort(key=lambda item: SECTIONS.index(item[1].group))
     shown: dict[str, dict[str, str]] = {}
-    for name, stat in stats:
+    stats = chain.from_iterable(several.items() for several in of)
+    for name, stat in sorted(stats, key=lambda item: SECTIONS.index(item[1].group)):
         scale = "share" if stat.unit == "share" else "around" if stat.signed else "up"
         facts = {"unit": stat.unit, "help": stat.help, "group": stat.group, "scale": scale}
         if stat.title and not stat.parts:

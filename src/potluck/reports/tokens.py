@@ -36,7 +36,7 @@ class Recorded(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reward: float | None = None
     """Reward; None: release 0.2.0 recorded none."""
     likelihood: float | None = None
-    """P: see ``objective/others.py``; None: it was not read."""
+    """P: see ``objective/weights.py``; None: it was not read."""
     why: str = ""
     """Reason for a ``kept`` other than the advantage, in words."""
     question: str = ""

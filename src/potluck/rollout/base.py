@@ -1,29 +1,54 @@
-"""The interface of every engine, and the samplers that it draws the next token by."""
+"""The interface of every engine, its settings, and the samplers that draw the next token."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, Self
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from potluck.rollout.settings import EngineSettings
 from potluck.types import Completion, NonFiniteError, PotluckError, Problem, Sampling
 
 if TYPE_CHECKING:
+    from potluck.episode import Environment
     from potluck.model.reader import Reader
 
 Progress = Callable[[int, int], None]
 """Called with (completions finished, completions ordered) while an engine writes."""
-TICK_S = 0.2
-"""Seconds between two calls of it while nothing comes: how fast Ctrl-C is heard."""
+TICK_S = 0.2  # seconds between two calls of it while nothing comes: how fast Ctrl-C is heard
 Sampler = Callable[[Tensor], tuple[Tensor, Tensor]]
 """(logits_NV) -> (token_N, logp_N): the tokens drawn, and ln p of each in nats."""
 
 
 class RolloutError(PotluckError):
     """A prompt leaves no room, or a server fails."""
+
+
+def ignore(told: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Settings that hold for every engine; a node and its run give them."""
+
+    max_new_tokens: int
+    max_total_tokens: int  # of prompt and completion, if the model's context is no shorter
+    dtype: str = "float32"  # format that the model computes in while it writes, as torch names it
+    rows: int = 512  # completions that are written at once, at most
+    node: str = ""
+    folder: Path = Path()  # folder of the run
+    adapter: bool = False
+    sampling: Sampling = Sampling()  # noqa: RUF009 - it is frozen
+    """How an author without weights is to draw; other engines are handed a sampler."""
+    environment: "Environment | None" = None
+    """Environment in which completions are episodes; None: they are single answers."""
+    notify: Callable[[str], None] = ignore
+
+    def longest(self, context: int | None) -> int:
+        """Count the tokens of a prompt and all behind it, for a model with this ``context``."""
+        return min(self.max_total_tokens, context or self.max_total_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +66,13 @@ class OpenWriting(Protocol):
     def collect(self, progress: Progress) -> list[Completion]:
         """Wait for all completions and return them, as ``Engine.generate`` does."""
 
-    def abandon(self) -> None:
-        """Break off what is still open."""
+    def abandon(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class PromptedRequest:
-    """``count`` completions from the index ``first`` on, of ``longest`` tokens at most; ``room``
-    tokens fit behind the prompt."""
+    """``count`` completions from ``first`` on, of ``longest`` tokens at most; ``room`` tokens fit
+    behind the prompt."""
 
     problem: Problem
     prompt_P: np.ndarray
@@ -79,13 +103,6 @@ class Engine:
         """Begin to write with the weights as they are now; None if nothing is asked for."""
         raise NotImplementedError
 
-    def with_limits(self, *, max_new_tokens: int, max_total_tokens: int) -> Self:
-        """Make an engine on the same model: an evaluation may ask for longer answers."""
-        limited = replace(
-            self.settings, max_new_tokens=max_new_tokens, max_total_tokens=max_total_tokens
-        )
-        return replace(self, settings=limited)
-
     def generate(
         self, requests: Requests, sampler: Sampler, *, author: str, progress: Progress
     ) -> list[Completion]:
@@ -111,15 +128,14 @@ class Engine:
 
 def completion_budget(prompt_P: np.ndarray, problem: Problem, max_total_tokens: int) -> int:
     """Count the tokens that fit behind the prompt; raise RolloutError if none do or it is empty."""
+    what = f"the prompt of {problem.id!r} has"
     if not len(prompt_P):
-        raise RolloutError(
-            f"the prompt of {problem.id!r} has no tokens: the tokenizer knows nothing of its text"
-        )
+        raise RolloutError(f"{what} no tokens: the tokenizer knows nothing of its text")
     if len(prompt_P) >= max_total_tokens:
         raise RolloutError(
-            f"the prompt of {problem.id!r} has {len(prompt_P)} tokens, which leaves no room below "
-            f"max_total_tokens = {max_total_tokens} (or the model's context); raise it, or leave "
-            f"out long prompts with sampling.max_prompt_tokens"
+            f"{what} {len(prompt_P)} tokens, which leaves no room below max_total_tokens = "
+            f"{max_total_tokens} (or the model's context); raise it, or leave out long prompts "
+            f"with sampling.max_prompt_tokens"
         )
     return max_total_tokens - len(prompt_P)
 
@@ -135,8 +151,7 @@ class RandomSampler:
     small bias (``docs/paper-notes.md``, decision 6).
     """
 
-    generator: torch.Generator
-    """Seeded per node and round, so results do not depend on the order of nodes."""
+    generator: torch.Generator  # seeded per node and round, so nodes' order changes nothing
     sampling: Sampling = field(default_factory=Sampling)
 
     def __call__(self, logits_NV: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,13 +17,11 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from potluck.model.loading import ModelError
 
-SPARE = 0.25
-"""Share of columns beyond the longest row's, from which all are moved together."""
+SPARE = 0.25  # share of columns beyond the longest row's, from which all are moved together
 
 
 class PromptReader:
-    """The cache of a batch: each prompt is read once for its ``counts`` of rows, then a token at a
-    time."""
+    """The cache of a batch: each prompt is read once for its ``counts`` of rows, then by token."""
 
     def __init__(
         self, network: PreTrainedModel, prompts: Sequence[np.ndarray], counts: Sequence[int]
@@ -62,18 +60,11 @@ class PromptReader:
             self._mask = self._mask[kept_N]
 
     def _forward(self, token_NS: Tensor) -> Tensor:
-        positions = {}
+        given = {"past_key_values": self._cache, "use_cache": True, "logits_to_keep": 1}
         if self._mask is not None:
             place_NS = self._mask.cumsum(dim=1)[:, -token_NS.shape[1] :] - 1
-            positions = {"position_ids": place_NS.clamp(min=0)}
-        out = self._network(
-            input_ids=token_NS,
-            attention_mask=self._mask,
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
-            **positions,
-        )
+            given["position_ids"] = place_NS.clamp(min=0)
+        out = self._network(input_ids=token_NS, attention_mask=self._mask, **given)
         return out.logits[:, -1]
 
 
@@ -104,8 +95,7 @@ class TurnReader(PromptReader):
                 )
 
     def step(self, token_N: Tensor, reads_N: Tensor) -> Tensor:
-        """Compute logits_NV after one more token of each row that reads; the others' mean
-        nothing."""
+        """Compute logits_NV after one more token of the rows that read; others' mean nothing."""
         if self._mask.shape[1] >= self._most:
             longest = int(self._mask.sum(dim=1).max())
             self._most = int((1 + SPARE) * longest) + 1
@@ -142,8 +132,7 @@ class TurnReader(PromptReader):
         return self._forward(token_NS)
 
     def _pack(self, kept_N: Tensor | None = None) -> None:
-        """Move each row's tokens to the right, and forget the columns that no row needs; and every
-        row but ``kept_N``, if that is given."""
+        """Move each row's tokens to the right; forget columns without one, and all other rows."""
         if kept_N is None:
             kept_N = torch.arange(len(self._mask), device=self._mask.device)
         mask_NC = self._mask[kept_N]
@@ -160,7 +149,6 @@ class TurnReader(PromptReader):
             setattr(layer, name, moved.view(*at_NHC.shape, size))
 
     def _put(self, at_W: Tensor, part: "TurnReader") -> None:
-        """Put rows that have read on back into their places."""
         before, after = self._mask.shape[1], part._mask.shape[1]
         left, part_left = max(after - before, 0), max(before - after, 0)
         whole_NC = pad(self._mask, (left, 0))

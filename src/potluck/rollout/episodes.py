@@ -10,27 +10,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from potluck.episode import (
-    Environment,
-    EnvironmentFailed,
-    Step,
-    Turn,
-    digest_of,
-    text_of,
-)
+from potluck.episode import Environment, EnvironmentFailed, Step, Turn, digest_of, text_of
 from potluck.model.policy import LanguageModel
 from potluck.rollout.base import RolloutError
 from potluck.types import Completion, End, Problem
 
-PATIENCE_S = 1.0
-"""Longest wait for the answer to a turn while other rows could be written."""
+PATIENCE_S = 1.0  # longest wait for the answer to a turn while other rows could be written
 POLL_S = 0.005
 
 
 @dataclass(slots=True)
 class _Unfinished:
-    """An episode that is being written."""
-
     problem: Problem
     index: int
     tokens: int  # that it may still sample, in all its turns

@@ -24,10 +24,11 @@ from potluck.rollout.cache import PromptReader, TurnReader
 from potluck.rollout.episodes import Episodes
 from potluck.types import Completion, End
 
-COMPACT_AT = 0.25
-"""Share of the batch that must have ended before the rest is moved together."""
+COMPACT_AT = 0.25  # share of the batch that must have ended before the rest is moved together
 RESUME_AT = 0.125
 """Share of the episodes that must have been answered before these rows read on, if others write."""
+Prompted = list[PromptedRequest]
+Tell = Callable[[int], None]  # called with the completions that have ended
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +40,8 @@ class HFEngine(Engine):
     def __post_init__(self) -> None:
         network = self.policy.network
         if "past_key_values" not in inspect.signature(network.forward).parameters:
-            raise ModelError(
-                f"{type(network).__name__} keeps no cache of keys and values, as "
-                f"writing here needs; use a model that does"
-            )
+            lacks = f"{type(network).__name__} keeps no cache of keys and values"
+            raise ModelError(f"{lacks}, as writing here needs; use a model that does")
         if self.settings.environment:
             TurnReader.require_columns(network, self.settings.longest(self.policy.context))
 
@@ -58,10 +57,8 @@ class HFEngine(Engine):
             def ended(count: int, before: int = before) -> None:
                 progress(before + count, total)
 
-            if self.settings.environment:
-                completions = self._play_batch(network, tasks, sampler, author, ended)
-            else:
-                completions = self._write_batch(network, tasks, sampler, author, ended)
+            write = self._play_batch if self.settings.environment else self._write_batch
+            completions = write(network, tasks, sampler, author, ended)
             written |= {(each.problem_id, each.index): each for each in completions}
             before += sum(task.count for task in tasks)
         del network  # learning wants the memory of a copy
@@ -69,7 +66,7 @@ class HFEngine(Engine):
         asked = [(o.problem.id, index) for o in requests for index in range(o.count)]
         return [written[each] for each in asked if each in written or not self.settings.environment]
 
-    def _batches(self, requests: Requests) -> Iterator[list[PromptedRequest]]:
+    def _batches(self, requests: Requests) -> Iterator[Prompted]:
         """Yield batches of at most ``rows`` completions, prompts of like length together."""
         most_rows = self.settings.rows
         tasks = [
@@ -78,7 +75,7 @@ class HFEngine(Engine):
             for first in range(0, order.count, most_rows)
         ]
         tasks.sort(key=lambda task: len(task.prompt_P))
-        batch: list[PromptedRequest] = []
+        batch: Prompted = []
         for task in tasks:
             if batch and sum(t.count for t in batch) + task.count > most_rows:
                 yield batch
@@ -88,12 +85,7 @@ class HFEngine(Engine):
             yield batch
 
     def _write_batch(
-        self,
-        network: PreTrainedModel,
-        tasks: list[PromptedRequest],
-        sampler: Sampler,
-        author: str,
-        ended: Callable[[int], None],
+        self, network: PreTrainedModel, tasks: Prompted, sampler: Sampler, author: str, ended: Tell
     ) -> list[Completion]:
         rows = [(task, task.first + i) for task in tasks for i in range(task.count)]
         budget_N = torch.tensor([task.longest for task, _ in rows], device=self.policy.device)
@@ -126,21 +118,14 @@ class HFEngine(Engine):
         token_X = torch.cat(tokens)[order_X].cpu().numpy().astype(np.int32)
         logp_X = torch.cat(logps)[order_X].cpu().numpy().astype(np.float32)
         ends = owner_X.bincount(minlength=len(rows)).cumsum(0)[:-1].cpu()
-        completions = []
-        for (task, index), token_T, logp_T in zip(
-            rows, np.split(token_X, ends), np.split(logp_X, ends), strict=True
-        ):
+        completions, written = [], zip(np.split(token_X, ends), np.split(logp_X, ends), strict=True)
+        for (task, index), (token_T, logp_T) in zip(rows, written, strict=True):
             end: End = "stop" if int(token_T[-1]) in self.policy.stop_ids else "length"
             completions.append(Completion(task.problem.id, author, index, token_T, logp_T, end))
         return completions
 
     def _play_batch(
-        self,
-        network: PreTrainedModel,
-        tasks: list[PromptedRequest],
-        sampler: Sampler,
-        author: str,
-        ended: Callable[[int], None],
+        self, network: PreTrainedModel, tasks: Prompted, sampler: Sampler, author: str, ended: Tell
     ) -> list[Completion]:
         settings = self.settings
         assert settings.environment
@@ -205,12 +190,12 @@ class Playing:
 
     def _forget(self) -> None:
         left = [i for i in self.live if self._episodes.is_open(i)]
-        if left and len(left) <= (1 - COMPACT_AT) * len(self.live):
+        if len(left) > (1 - COMPACT_AT) * len(self.live):
+            return
+        if left:
             kept_N = self._index(self._places(left))
             self._reader.keep(kept_N)
             self._logits_NV = self._logits_NV[kept_N]
-        elif left:
-            return
         self.live = left
 
     def _places(self, some: Container[int]) -> list[int]:
@@ -220,7 +205,7 @@ class Playing:
         return torch.tensor(numbers, device=self._policy.device)
 
 
-def _prompts(tasks: Sequence[PromptedRequest]) -> tuple[list[np.ndarray], list[int]]:
+def _prompts(tasks: Prompted) -> tuple[list[np.ndarray], list[int]]:
     return [task.prompt_P for task in tasks], [task.count for task in tasks]
 
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
 from potluck.fields import ConfigError, Count, Options, Positive
-from potluck.rollout.settings import EngineSettings
 from potluck.types import Problem, Sampling
 
 if TYPE_CHECKING:
     from potluck.model.policy import LanguageModel
     from potluck.model.shape import Shape
-    from potluck.rollout.base import Engine
+    from potluck.rollout.base import Engine, EngineSettings
     from potluck.rollout.server import Address
     from potluck.rollout.texts.base import TextEngine
 
@@ -28,7 +27,8 @@ URL = re.compile(r"https?://[^\s/@?#:][^\s/@?#]*(/[^\s?#]*)?")
 @dataclass(frozen=True, slots=True)
 class Writing:
     """Size of one writing: ``rows`` completions at once of so many ``problems``; ``prompt`` and
-    ``longest`` are the tokens of the longest prompt, alone and with its completion."""
+    ``longest`` are the tokens of the longest prompt, alone and with its completion. ``held_in`` is
+    the format of the weights while they are trained."""
 
     shape: "Shape"
     rows: int
@@ -37,23 +37,17 @@ class Writing:
     longest: int
     dtype: str
     held_in: str
-    """Format of the weights while they are trained."""
     attention: str
 
 
 class EngineOptions(Options, frozen=True, kw_only=True):
     """A table [node.NAME.engine]; each engine has a subclass with its name as tag."""
 
-    may_change: ClassVar[bool] = False
-    """A resumed run may have other options: they say where the engine is, say."""
-    several_processes: ClassVar[bool] = False
-    """Several processes that are one node can each write with it."""
-    has_weights: ClassVar[bool] = True
-    """False: the node is an author only. It has no model of ours, and learns nothing."""
-    trains: ClassVar[bool] = False
-    """True: what writes also learns, and has the weights; none are here."""
-    uses: ClassVar[frozenset[str] | None] = None
-    """Keys of its node that it reads, and may be set; None: all."""
+    may_change: ClassVar[bool] = False  # in a resumed run: they say where the engine is, say
+    several_processes: ClassVar[bool] = False  # which are one node, can each write with it
+    has_weights: ClassVar[bool] = True  # False: the node is an author only, and learns nothing
+    trains: ClassVar[bool] = False  # True: what writes also learns, and has the weights
+    uses: ClassVar[frozenset[str] | None] = None  # keys of its node that may be set; None: all
 
     @property
     def sends(self) -> tuple[tuple[str, str], ...]:
@@ -64,7 +58,7 @@ class EngineOptions(Options, frozen=True, kw_only=True):
         """Name the folder or id that has the tokenizer of the node's ``model``."""
         return model
 
-    def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
+    def build(self, policy: "LanguageModel", settings: "EngineSettings") -> "Engine":
         """Build the engine that writes with the weights of ``policy``."""
         raise NotImplementedError
 
@@ -83,23 +77,17 @@ class EngineOptions(Options, frozen=True, kw_only=True):
         """Raise RolloutError unless the engine can write ``longest`` tokens now."""
 
     @property
-    def note(self) -> str:
-        """A clause for ``--check`` on what it did not look at; empty: there is nothing."""
-        return ""
-
-    @property
     def title(self) -> str:
         """Name of what writes, where the node has no model."""
         return str(self.__struct_config__.tag)
 
 
 class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag="hf"):
-    """The node's own model writes; ``sampling_dtype`` and ``sampling_rows`` of the node are for
-    it."""
+    """The node's own model writes, with ``sampling_dtype`` and ``sampling_rows`` of the node."""
 
     several_processes: ClassVar[bool] = True
 
-    def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
+    def build(self, policy: "LanguageModel", settings: "EngineSettings") -> "Engine":
         from potluck.rollout.hf import HFEngine
 
         return HFEngine(policy, settings)
@@ -110,8 +98,7 @@ class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag=
         Reading keeps the prompts' keys and values, and one layer's activations at a time. Drawing
         keeps those of whole rows; the layer at work has its own twice, as they grow by one token,
         and eager attention spreads them out over its heads. A logit takes 24 bytes besides: in
-        float32, with its logarithm and share, and their running sum in float64. The weights are
-        copied where they are not held in the format that writes.
+        float32, with its logarithm and share, and their running sum in float64.
         """
         shape, each = writing.shape, BYTES[writing.dtype]
         copied = shape.parameters if writing.dtype != writing.held_in else 0
@@ -140,8 +127,7 @@ class ServedOptions(EngineOptions, frozen=True, kw_only=True):
     """Longest wait for one answer, retries included. Seconds."""
 
     may_change: ClassVar[bool] = True  # it may be on another machine each time
-    of_library: ClassVar[tuple[str, ...]] = ()
-    """Variables whose values the client library sends to any url, where they are set."""
+    of_library: ClassVar[tuple[str, ...]] = ()  # variables that a library sends to any url
 
     def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
         with suppress(ValueError):  # letters of other alphabets look like those of a known host
@@ -155,10 +141,6 @@ class ServedOptions(EngineOptions, frozen=True, kw_only=True):
         own = [self.api_key_variable] if self.api_key_variable else []
         sent = [*own, *(variable for variable in self.of_library if variable in os.environ)]
         return tuple((variable, self.url) for variable in dict.fromkeys(sent))
-
-    @property
-    def note(self) -> str:
-        return f"writes through {self.url}: not asked yet"
 
     @property
     def address(self) -> "Address":
@@ -185,39 +167,32 @@ class VllmOptions(ServedOptions, frozen=True, kw_only=True, tag_field="name", ta
     """Largest mean |difference| between the server's log-probabilities and the node's own, nats a
     token; beyond it the run stops. bfloat16 costs about 0.003."""
 
-    def build(self, policy: "LanguageModel", settings: EngineSettings) -> "Engine":
-        from potluck.rollout.vllm.engine import ServerEngine, ServerWriting
-        from potluck.rollout.vllm.playing import ServerPlaying
-        from potluck.rollout.vllm.weights import WeightSync
+    def build(self, policy: "LanguageModel", settings: "EngineSettings") -> "Engine":
+        from potluck.rollout.vllm.client import WeightSync
+        from potluck.rollout.vllm.engine import ServerEngine
 
-        sync = WeightSync(policy, self, settings)
-        kind = ServerPlaying if settings.environment else ServerWriting
-        return ServerEngine(policy, settings, self, sync, kind)
+        return ServerEngine(policy, settings, self, WeightSync(policy, self, settings))
 
     def log_probability_tolerance(self, dtype: str) -> float:
         return self.tolerance
 
     def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
         super().require_sense(at, dtype=dtype, sampling=sampling)
-        if self.overlap and self.sleeps:
-            raise ConfigError(
-                f"[{at}.engine] overlap = true has the server write while the node learns, and "
-                f"sleeps = true has it sleep then; drop one of the two"
-            )
-        if dtype != "float32":
-            raise ConfigError(
-                f"[{at}] sampling_dtype is {dtype!r}, but its server writes in a format of its own "
-                f"(vllm serve --dtype); drop one of the two"
-            )
-        if sampling.temperature != 1 and sampling.truncates:
-            raise ConfigError(
-                f"[{at}.engine] 'vllm' can tell log-probabilities at temperature 1, or without "
-                f"top_k and top_p, but [sampling] has {sampling}; change one of them"
-            )
+        contradictions = {
+            f"[{at}.engine] overlap = true has the server write while the node learns, and sleeps "
+            f"= true has it sleep then; drop one of the two": self.overlap and self.sleeps,
+            f"[{at}] sampling_dtype is {dtype!r}, but its server writes in a format of its own "
+            f"(vllm serve --dtype); drop one of the two": dtype != "float32",
+            f"[{at}.engine] 'vllm' can tell log-probabilities at temperature 1, or without top_k "
+            f"and top_p, but [sampling] has {sampling}; change one of "
+            f"them": sampling.temperature != 1 and sampling.truncates,
+        }
+        if found := [text for text, wrong in contradictions.items() if wrong]:
+            raise ConfigError(found[0])
 
     def require_ready(self, *, adapter: bool, longest: int) -> None:
         from potluck.rollout.server import run_loop
-        from potluck.rollout.vllm.engine import require_server
+        from potluck.rollout.vllm.client import require_server
 
         run_loop(require_server(self.address, self.model, adapter=adapter, longest=longest))
 
@@ -228,7 +203,7 @@ class TextOptions(EngineOptions, frozen=True, kw_only=True):
     has_weights: ClassVar[bool] = False
     uses: ClassVar[frozenset[str] | None] = frozenset({"engine", "weight", "stranger"})
 
-    def open(self, settings: EngineSettings) -> "TextEngine":
+    def open(self, settings: "EngineSettings") -> "TextEngine":
         """Build the author; raise RolloutError if its file or its library is not here."""
         raise NotImplementedError
 

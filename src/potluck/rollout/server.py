@@ -54,25 +54,21 @@ class Address:
     """A server's URL and key, and how long to wait for it."""
 
     url: str
-    timeout_s: float = 600.0
-    """Longest wait for one answer, seconds, all attempts together."""
+    timeout_s: float = 600.0  # longest wait for one answer, seconds, all attempts together
     api_key_variable: str = ""
 
     def key(self) -> str:
         """Read the key, "" if the server asks for none; raise RolloutError if it is not set, or no
         header can hold it: a library would put it into its error."""
         key = os.environ.get(self.api_key_variable, "").strip()
+        variable = f"the environment variable {self.api_key_variable!r}"
         if not (key.isascii() and key.isprintable()):
-            raise RolloutError(
-                f"the environment variable {self.api_key_variable!r} holds signs that no key has; "
-                f"expected printable ASCII on one line"
-            )
-        if key or not self.api_key_variable:
-            return key
-        raise RolloutError(
-            f"the key of the server at {self.url} is to be in the environment variable "
-            f"{self.api_key_variable!r}, which is not set; set it, or drop api_key_variable"
-        )
+            wanted = "expected printable ASCII on one line"
+            raise RolloutError(f"{variable} holds signs that no key has; {wanted}")
+        if self.api_key_variable and not key:
+            way_out = "which is not set; set it, or drop api_key_variable"
+            raise RolloutError(f"the key of {self.url} is to be in {variable}, {way_out}")
+        return key
 
     def line(self, text: str) -> str:
         """Put what a server says on one line, without the key."""

@@ -3,11 +3,9 @@
     Digits     question   "734+258="        solution   "4+8+0=12;3+5+1=9;7+2+0=9#992"
     Chain      question   "34+7-5+8="       solution   "34+7=41;41-5=36;36+8=44#44"
 
-A chain is worked off from the left, and no running total leaves 0 to 99. Its answers are longer,
-and one slip spoils what follows.
-
-Only the result after the ``#`` is graded, so models that were brought up on different notations
-(by ``scripts/solutions.py``) can work on one task: a difference of expertise.
+A chain is worked off from the left, and no running total leaves 0 to 99. Only the result after the
+``#`` is graded, so models that were brought up on different notations (by ``scripts/solutions.py``)
+can work on one task.
 """
 
 import random
@@ -116,8 +114,7 @@ def _drawn(
     counts: tuple[tuple[Split, int], ...],
     train: int | None,
 ) -> tuple[dict[Split, list[str]], str]:
-    """Draw the ids of every split as ``within`` says, but ``beyond`` those out of distribution;
-    return them, not to be changed, and the digest of their problems."""
+    """Return the ids of every split, not to be changed, and the digest of their problems."""
 
     def drawn(split: Split, how: tuple[Draw, int], avoid: Sequence[str] = ()) -> list[str]:
         draw, size = how
@@ -175,8 +172,7 @@ def draw_chain(
 
 @cache
 def chains_of(signs: ChainSigns = "any", digits: int = 1) -> Draw:
-    """Return what draws chains of these options: one function for all who ask for the same, as
-    ``_drawn`` knows again what it has drawn by it."""
+    """Return what draws such chains, one function for all, so that ``_drawn`` knows it again."""
     return partial(draw_chain, signs=signs, digits=digits)
 
 

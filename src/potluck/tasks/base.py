@@ -6,7 +6,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, combinations, groupby
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
 
 from potluck.episode import Environment
 from potluck.fields import Options
@@ -77,8 +77,7 @@ class TaskOptions(Options, frozen=True, kw_only=True):
 
 def environment_of(task: Task) -> Environment | None:
     """Look up the environment of a task whose answers have several turns; None: they have one."""
-    environment: Environment | None = getattr(task, "environment", None)
-    return environment
+    return cast("Environment | None", getattr(task, "environment", None))
 
 
 def binary_rewards(correct: Iterable[bool], completions: Sequence[Completion]) -> list[float]:
@@ -119,8 +118,7 @@ def graded(
     """Grade, and tell the numbers that rewards were made of; "task": the task's own grading."""
     if made := getattr(task, "graded", None):
         answers = Attempts(problems, completions, texts, episodes or [None] * len(texts))
-        both: Graded = made(answers)
-        return both
+        return cast(Graded, made(answers))
     rewards = task.rewards(problems, completions, texts)
     return rewards, {"task": rewards}
 
@@ -186,13 +184,7 @@ def overlaps(task: Task) -> Iterator[str]:
 
 
 def normalised(question: str) -> str:
-    """Remove what two copies of a question may differ in: case, and kinds of space.
-
-    >>> normalised("What  is\\n9 + 9?") == normalised("what is 9 + 9? ")
-    True
-    >>> normalised("9 + 9") == normalised("9 - 9")
-    False
-    """
+    """Remove what two copies of a question may differ in: case, and kinds of space."""
     return " ".join(question.casefold().split())
 
 
@@ -224,8 +216,7 @@ class Shortened(DerivedTask):
 
     def __init__(self, task: Task, fits: Callable[[Problem], bool], limit: str) -> None:
         """Raise TaskError where nothing of a split is left; ``limit`` is the key that says so."""
-        self._ids: dict[Split, list[str]] = {}
-        long: list[str] = []
+        self._ids, long = dict[Split, list[str]](), list[str]()
         for split in get_args(Split):
             there = task.ids(split)
             self._ids[split] = [id for id in there if fits(task.problem(id))]
@@ -249,8 +240,7 @@ class WithOutOfDistribution(DerivedTask):
     """A task whose out-of-distribution split is that of another, graded by the other's rules."""
 
     def __init__(self, task: Task, other: Task) -> None:
-        """Raise TaskError where ``other`` has no such split, or it shares ids with ``task``, or
-        one has an environment."""
+        """Raise TaskError where the two do not go together."""
         if environment_of(task) or environment_of(other):
             raise TaskError(
                 "[out_of_distribution] with an environment, in it or in [task], is not possible; "

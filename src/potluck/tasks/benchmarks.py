@@ -1,13 +1,10 @@
 """Benchmarks: GSM8K, and MATH-500 for the end of a run. Their files are untrusted: ``sources.py``.
 
-    gsm8k      question   "A robe takes 2 bolts of blue fiber and half that much white fiber. ..."
-               answer     "It takes 2/2=<<2/2=1>>1 bolt of white fiber ... #### 3"
-    math500    problem    "Convert the point $(0,3)$ in rectangular coordinates to polar ..."
-               answer     "\\left( 3, \\frac{\\pi}{2} \\right)"
+    gsm8k      answer   "It takes 2/2=<<2/2=1>>1 bolt of white fiber ... #### 3": the 3 is kept
+    math500    answer   "\\left( 3, \\frac{\\pi}{2} \\right)"
 
-Of GSM8K's answers only the number after the ``####`` is kept. MATH-500 has nothing to train on or
-to validate with, so it stands under ``[out_of_distribution]``. An id ends in the position in its
-file, from 0: ``gsm8k/train/17``, ``math500/17``.
+MATH-500 has nothing to train on or to validate with, so it stands under ``[out_of_distribution]``.
+An id ends in the position in its file, from 0: ``gsm8k/train/17``, ``math500/17``.
 
 Sources: Cobbe et al. 2021, arXiv:2110.14168, 7,473 problems to train, 1,319 to test; Hendrycks et
 al. 2021, arXiv:2103.03874, the 500 of Lightman et al. 2023, arXiv:2305.20050.
@@ -52,8 +49,7 @@ class BenchmarkOptions(TaskOptions, frozen=True, kw_only=True):
         return "" if self.path else self.home[0]
 
     def problems(self, part: Part, ids: str, rules: TableOptions, files: str) -> list[Problem]:
-        """Read a file of the folder, or of the Hub where none is named; errors say what ``files``
-        are expected. Raise TaskError for bad data."""
+        """Read a file of the folder, or of the Hub; errors say what ``files`` are expected."""
         if self.path:
             if not (folder := Path(self.path).expanduser()).is_dir():
                 raise TaskError(
@@ -122,6 +118,6 @@ class Math500Options(BenchmarkOptions, frozen=True, kw_only=True, tag_field="nam
         prompt = self.system_prompt or MATH500_PROMPT
         rules = TableOptions(question="problem", grading=self.grading, system_prompt=prompt)
         problems = self.problems("test", "math500", rules, "test.jsonl of MATH-500")
-        number, finished = (2, "one finished answer, ") if self.grading == "math" else (1, "")
+        number, finished = (3, "one finished answer, ") if self.grading == "math" else (1, "")
         version = f"math500 {number}: the tags in order, {finished}math-verify 0.9"
         return Answered(rules, version, {"out-of-distribution": problems})

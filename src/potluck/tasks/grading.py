@@ -45,16 +45,22 @@ def prompt_for_tags(alone: str, *, noun: str = "answer") -> str:
     )
 
 
+ALONE = {
+    "number": "the number alone, without words or units",
+    "exact": "the answer alone, without further words",
+    "math": "the number or expression alone, without words",
+    "math-verify": "the number or expression alone, without words",
+}
+SYSTEM_PROMPTS = {grading: prompt_for_tags(alone) for grading, alone in ALONE.items()}
+"""Default system prompt where ``tags`` are asked for and neither recipe nor row gives one."""
+
+
 def answer_in(text: str) -> str | None:
     """Find what stands between the answer tags, or None where the format is not kept: each of the
     four tags exactly once, in order, and only whitespace before, between and after the two pairs.
 
     Source: F-TIS, arXiv:2605.22537, the format reward of its experiments.
     **Deviation**: the paper is silent on text before ``<think>``. It is refused too.
-
-    >>> answer_in("<think>9 + 9</think> <answer>18</answer>")
-    '18'
-    >>> answer_in("Sure! <think>9 + 9</think> <answer>18</answer>")
     """
     # Each tag stands once, so each lazy `.*?` has one place to end: linear time.
     if len(text) > LONGEST_TEXT or any(text.count(tag) != 1 for tag in TAGS):
@@ -92,9 +98,6 @@ def same_number(gold: str, answer: str, *, tolerance: float = 0.0) -> bool:
         |answer - gold| <= tolerance * |gold|
 
     The answer may stand in one box, as models that were brought up on LaTeX write it.
-
-    >>> same_number("18", "\\\\boxed{18}"), same_number("18", "\\\\boxed{17} \\\\boxed{18}")
-    (True, False)
     """
     if len(answer) <= 2 * LONGEST_NUMBER:
         answer = answer.replace("{,}", ",")  # a box ends at its first brace

@@ -17,8 +17,7 @@ from typing import Any
 
 from potluck.fields import Count, hint
 from potluck.tasks.base import HeldTask, Split, TaskError, TaskOptions, normalised
-from potluck.tasks.grading import answer_in
-from potluck.tasks.table import SYSTEM_PROMPTS
+from potluck.tasks.grading import SYSTEM_PROMPTS, answer_in
 from potluck.types import Completion, Problem
 
 MOST_PROBLEMS = 200_000
@@ -141,7 +140,6 @@ class ReasoningGym(HeldTask):
 
 
 def _made(dataset: str, seed: int, size: int, parameters: Mapping[str, Any]) -> Any:
-    """Make the library's own data set; raise TaskError where it has none such."""
     try:
         # Here and not above: an extra, and a second to import.
         from reasoning_gym import create_dataset

@@ -3,8 +3,7 @@
     def correct(prompts, completions, solution, **columns):
         return [float(s in c) for s, c in zip(solution, completions)]
 
-docs/tasks.md says what one gets and returns. Loading it runs a stranger's file: callers ask for
-``--trust-code`` before.
+Loading one runs a stranger's file: callers ask for ``--trust-code`` before.
 
 Source: TRL 1.16, GRPOTrainer; a function that works there works here unchanged. **Deviations**: the
 table at the end of docs/tasks.md. An unfinished completion earns at most 0
@@ -30,16 +29,8 @@ import numpy as np
 
 from potluck.episode import transcript, turns_in
 from potluck.fields import Options
-from potluck.tasks.base import (
-    Attempts,
-    DerivedTask,
-    Graded,
-    Split,
-    Task,
-    TaskError,
-    graded,
-    number_of,
-)
+from potluck.tasks import base
+from potluck.tasks.base import Attempts, DerivedTask, Graded, Task, TaskError
 from potluck.types import OUT_OF_ROOM, Completion, Episode, Problem
 
 Format = Literal["text", "messages"]
@@ -101,7 +92,7 @@ def hand_over(function: Callable[..., Any]) -> str:
 def load_function(what: str, name: str) -> tuple[Callable[..., Any], str]:
     """Import, and so run, the file or module that ``name`` begins with; return its function, and
     the SHA-256 of the file; of a function of ``__main__`` that of its own source. Raise TaskError,
-    with ``what`` it is for, if it cannot be imported or there is no such function."""
+    with ``what`` it is for, if there is none."""
     what, (place, _, attribute) = f"{what} {name!r}", name.rpartition(":")
     if place == "__main__":
         own = HANDED.get().get(name, getattr(sys.modules[place], attribute, None))
@@ -114,7 +105,7 @@ def load_function(what: str, name: str) -> tuple[Callable[..., Any], str]:
             return own, hashlib.sha256(inspect.getsource(own).encode()).hexdigest()
         except OSError:  # typed at a prompt that keeps no text
             raise TaskError(f"{what} has no source; define it in a file, or in a cell") from None
-    module, file = _from_file(what, place) if place.endswith(".py") else _module(what, place)
+    module, file = _imported(what, place)
     function = HANDED.get().get(name, getattr(module, attribute, None))
     if not callable(function):
         found = "is no function" if hasattr(module, attribute) else "is not there"
@@ -134,7 +125,7 @@ class CustomRewards(DerivedTask):
         self._rewards = tuple(rewards)
         self._names = _short_names([reward.name for reward in rewards])
         self._columns = columns or (lambda p: {"question": p.question, "answer": p.answer})
-        first = next((id for split in get_args(Split) for id in task.ids(split)), None)
+        first = next((id for split in get_args(base.Split) for id in task.ids(split)), None)
         self._first = task.problem(first) if first else None
         if self._first:
             given = _given(Attempts([self._first], [], [], []), "text", self._columns)
@@ -143,7 +134,7 @@ class CustomRewards(DerivedTask):
 
     def try_once(self) -> None:
         """Call each function for a made-up group of the first problem, before any model is loaded.
-        Raise TaskError as ``graded`` does, and say so where another ``format`` would do."""
+        Raise TaskError as ``graded`` does, and tell where another ``format`` would do."""
         if self._first is None:
             return
         texts = ["", self._first.answer or TRIAL_TEXT]  # a model may stop at once
@@ -173,7 +164,7 @@ class CustomRewards(DerivedTask):
         totals, parts = [0.0] * len(answers.texts), {}
         for name, reward in zip(self._names, self._rewards, strict=True):
             if reward.function is None:
-                values, _ = graded(self._task, *answers)
+                values, _ = base.graded(self._task, *answers)
             else:
                 values = _called(reward, reward.format, answers, self._columns)
             parts[name] = values
@@ -184,19 +175,16 @@ class CustomRewards(DerivedTask):
 
 
 def _short_names(names: Sequence[str]) -> list[str]:
-    """Shorten the functions' names to those without their files, where that tells them apart."""
+    """Leave the files out of names, where that tells them apart."""
     short = [name.rpartition(":")[2] for name in names]
     told = [name if short.count(own) > 1 else own for name, own in zip(names, short, strict=True)]
     return [f"{n}-{i}" if told.count(n) > 1 else n for i, n in enumerate(told, 1)]
 
 
 class HashReward(DerivedTask):
-    """Another task's problems, paid by one bit of a hash of the completion's tokens.
-
-    Half of an untrained model's completions earn 1.0, the same half on every node, so filters,
-    losses and updates are tested. **Deviation** from every other task: unfinished completions are
-    paid as well, because such a model rarely stops.
-    """
+    """Another task's problems, paid by one bit of a hash of the completion's tokens, to test the
+    machinery. **Deviation** from every other task: unfinished completions are paid as well, because
+    an untrained model rarely stops."""
 
     def __init__(self, task: Task) -> None:
         rules = "hash 1: lowest bit of the first byte of sha256(problem id, tokens as <i4)"
@@ -211,7 +199,7 @@ class HashReward(DerivedTask):
 
 
 def _given(answers: Attempts, format: Format, columns: ColumnsOf) -> dict[str, Any]:
-    """Collect the keywords that TRL passes; None for a column that a row does not have."""
+    """Collect the keywords that TRL passes."""
     problems, completions, texts, episodes = answers
     rows = [columns(problem) for problem in problems]
     names = dict.fromkeys(name for row in rows for name in row if name not in NOT_COLUMNS)
@@ -266,7 +254,7 @@ def _called(reward: Reward, format: Format, answers: Attempts, columns: ColumnsO
         )
     said = f"reward {reward.name!r} returned"
     return [
-        0.0 if value is None else number_of(value, said, f" for completion {i}")
+        0.0 if value is None else base.number_of(value, said, f" for completion {i}")
         for i, value in enumerate(values)
     ]
 
@@ -302,46 +290,41 @@ def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return [inspect.Parameter("anything", inspect.Parameter.VAR_KEYWORD)]
 
 
-def _from_file(what: str, place: str) -> tuple[ModuleType, Path]:
-    file = Path(place).expanduser()
-    if not file.is_file():
+def _imported(what: str, place: str) -> tuple[ModuleType, Path]:
+    """Import, and so run, a file or a module; return it, and its file."""
+    file, is_file = Path(place).expanduser(), place.endswith(".py")
+    if is_file and not file.is_file():
         raise TaskError(
             f"{what}: there is no file {file}; a relative path begins in the current "
             f"directory, {Path.cwd()}"
         )
-    # By its content: two functions of one file share a module, a changed file is another one.
+    try:
+        module = _run(file) if is_file else importlib.import_module(place)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise TaskError(
+            f"{what} cannot be imported ({reason}); expected a module on Python's path, or "
+            f"a file FILE.py:FUNCTION"
+        ) from error
+    if not (its_file := getattr(module, "__file__", None)):
+        raise TaskError(f"{what}: module {place} has no file; name one that has")
+    return module, Path(its_file)
+
+
+def _run(file: Path) -> ModuleType:
+    """Run a file, once for each content: its functions share a module, another content is another
+    one. Not by an import: where a file changes within a second, at one size, its cache is stale."""
     path = hashlib.sha256(str(file.absolute()).encode()).hexdigest()
     own_name = f"potluck_reward_{path[:12]}{_sha256(file)[:12]}"
-    if own_name in sys.modules:
-        return sys.modules[own_name], file
-    module = ModuleType(own_name)
-    module.__file__ = str(file)
-    sys.modules[own_name] = module  # before it runs, as an import does: dataclasses look there
-    try:
-        # Not by an import: a file that changes within a second, at one size, has a stale cache.
-        exec(compile(file.read_bytes(), file, "exec"), module.__dict__)
-    except Exception as error:
-        del sys.modules[own_name]
-        raise _not_imported(what, error) from error
-    return module, file
-
-
-def _module(what: str, place: str) -> tuple[ModuleType, Path]:
-    try:
-        module = importlib.import_module(place)
-    except Exception as error:
-        raise _not_imported(what, error) from error
-    if not (file := getattr(module, "__file__", None)):
-        raise TaskError(f"{what}: module {place} has no file; name one that has")
-    return module, Path(file)
-
-
-def _not_imported(what: str, error: Exception) -> TaskError:
-    reason = f"{type(error).__name__}: {error}".splitlines()[0]
-    return TaskError(
-        f"{what} cannot be imported ({reason}); expected a module on Python's path, or "
-        f"a file FILE.py:FUNCTION"
-    )
+    if own_name not in sys.modules:
+        module = sys.modules[own_name] = ModuleType(own_name)  # dataclasses look there
+        module.__file__ = str(file)
+        try:
+            exec(compile(file.read_bytes(), file, "exec"), module.__dict__)
+        except Exception:
+            del sys.modules[own_name]
+            raise
+    return sys.modules[own_name]
 
 
 def _sha256(file: Path) -> str:

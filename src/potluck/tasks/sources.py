@@ -1,5 +1,4 @@
-"""Rows of untrusted data, from files (JSON lines, a JSON array, CSV, TSV) or from the Hub. A line
-that is not as expected is refused with its place, and with what the caller expects."""
+"""Rows of untrusted data, from files (JSON lines, a JSON array, CSV, TSV) or from the Hub."""
 
 import codecs
 import csv
@@ -19,13 +18,10 @@ Parts = Mapping[Split, Iterable[SourceRow]]
 """Rows of the splits that there are."""
 Refuse = Callable[[TaskError], None]
 """Takes the error of a bad row: raises it, or counts it and the row is left out."""
-LONGEST_ROW_BYTES = 2**20
-"""Longest line of a file."""
-LONGEST_ARRAY_BYTES = 2**28
-"""Size of a file that is one JSON array: all of it is read at once."""
+LONGEST_ROW_BYTES, LONGEST_ARRAY_BYTES = 2**20, 2**28
+"""Longest line of a file; size of one that is a JSON array, which is read at once."""
 FILES = "a file with one JSON object a line, a JSON array, .csv or .tsv"
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-"""Separators of the columns of a table, by the file's ending."""
 MOST_ROWS = 1_000_000
 """Number of rows of one part. All of them are held in memory."""
 # Terminal escapes have no place in a question, and lone surrogates no encoding.

@@ -1,8 +1,5 @@
-"""Your own rows as a task: a file (JSON lines, a JSON array, CSV, TSV), or a data set of the Hub.
-
-All columns of a row stay with its problem, for a function of ``rewards.py``. An id is the part and
-the position in it, from 0: ``jsonl/train/17``. docs/tasks.md has the rest.
-"""
+"""Your own rows as a task, from a file or from the Hub: docs/tasks.md. All columns of a row stay
+with its problem, for a function of ``rewards.py``. An id is like ``jsonl/train/17``, from 0."""
 
 import hashlib
 import json
@@ -17,40 +14,18 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from potluck.fields import Amount
+from potluck.tasks import sources
 from potluck.tasks.base import HeldTask, Split, Task, TaskError, binary_rewards, normalised
 from potluck.tasks.environments.task import EnvironmentTask, PlayOptions
-from potluck.tasks.grading import (
-    LONGEST_NUMBER,
-    answer_in,
-    one_number,
-    prompt_for_tags,
-    same_number,
-)
+from potluck.tasks.grading import LONGEST_NUMBER, SYSTEM_PROMPTS, answer_in, one_number, same_number
 from potluck.tasks.math.pool import Ask, are_right, require_algebra
-from potluck.tasks.sources import (
-    FILES,
-    JsonNumber,
-    Parts,
-    Refuse,
-    SourceRow,
-    file_rows,
-    hub_rows,
-    printable,
-    refuse_all,
-)
+from potluck.tasks.sources import Parts, Refuse, SourceRow, printable, refuse_all
 from potluck.types import Completion, Problem
 
 Grading = Literal["number", "exact", "math", "math-verify"]
 
-ALONE: dict[Grading, str] = {
-    "number": "the number alone, without words or units",
-    "exact": "the answer alone, without further words",
-    "math": "the number or expression alone, without words",
-    "math-verify": "the number or expression alone, without words",
-}
-SYSTEM_PROMPTS = {grading: prompt_for_tags(alone) for grading, alone in ALONE.items()}
-"""Default system prompt where ``tags`` are asked for and neither recipe nor row gives one."""
 MOST_HELD_OUT = 512
+SPLITS: tuple[Split, ...] = "train", "validation", "out-of-distribution"
 RULES = ("question", "answer", "answer_after", "grading", "tags", "system_prompt")
 """Options that decide what the problems are and when one is solved: the digest has them."""
 TEMPLATE = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")
@@ -106,8 +81,7 @@ class TableOptions(PlayOptions, frozen=True, kw_only=True):
 
     def parts(self, refuse: Refuse = refuse_all) -> Parts:
         """Read the rows of each part, as ``rows`` does; raise TaskError if none is named."""
-        splits: tuple[Split, ...] = ("train", "validation", "out-of-distribution")
-        keys = zip(splits, (self.first, "validation", "out_of_distribution"), strict=True)
+        keys = zip(SPLITS, (self.first, "validation", "out_of_distribution"), strict=True)
         named = {split: (key, place) for split, key in keys if (place := getattr(self, key))}
         if not named:
             raise TaskError(f"task.{self.first} is empty; expected a file or split to train on")
@@ -131,7 +105,7 @@ class JsonlOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", ta
     first: ClassVar[str] = "path"
 
     def rows(self, key: str, place: str, refuse: Refuse) -> Iterable[SourceRow]:
-        return file_rows(place, f"{FILES} in task.{key}", self.columns, refuse)
+        return sources.file_rows(place, f"{sources.FILES} in task.{key}", self.columns, refuse)
 
 
 class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag="hub"):
@@ -149,7 +123,7 @@ class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag=
     def rows(self, key: str, place: str, refuse: Refuse) -> Iterable[SourceRow]:
         empty = f"task.dataset is {self.dataset!r}"
         way_out = "or save it as JSON lines and set task.name = 'jsonl'"
-        return hub_rows(self.dataset, self.subset, place, empty=empty, way_out=way_out)
+        return sources.hub_rows(self.dataset, self.subset, place, empty=empty, way_out=way_out)
 
     @property
     def hub_name(self) -> str:
@@ -173,7 +147,6 @@ class Answered(HeldTask):
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
-        """Raise TaskError too where the problems have no answers."""
         rules = self._rules
         if not rules.answer:
             raise TaskError("there are no answers to grade by; give a [[reward]]")
@@ -181,15 +154,19 @@ class Answered(HeldTask):
         ended = [c.end == "stop" for c in completions]
         pairs = zip(ended, texts, strict=True)
         answers = [(answer_in(t) if rules.tags else t) if over else None for over, t in pairs]
-        right = right_by(rules.grading, problems, answers, tolerance=rules.tolerance)
+        asked = list(zip(problems, answers, strict=True))
+        if rules.grading in ("math", "math-verify"):
+            right = are_right([Ask(p.question, p.answer, a, rules.grading) for p, a in asked])
+        elif rules.grading == "exact":
+            right = [a is not None and p.answer.strip() == a.strip() for p, a in asked]
+        else:
+            by = rules.tolerance
+            right = [a is not None and same_number(p.answer, a, tolerance=by) for p, a in asked]
         return binary_rewards(right, completions)
 
 
 class Table(Answered):
-    """Rows as problems.
-
-    Rows that ask the same question are held out together, so there may be a few more.
-    """
+    """Rows as problems. Rows that ask the same are held out together: there may be a few more."""
 
     def __init__(
         self, name: str, parts: Parts, rules: TableOptions, unreadable: Sequence[TaskError] = ()
@@ -206,12 +183,10 @@ class Table(Answered):
             )
         self.has_messages = False
         """True: some question is messages, so that rewards get messages too."""
-        require_template(rules.question)
-        bad: list[str] = []
+        _require_template(rules.question)
+        bad, columns = list[str](), hashlib.sha256()
         self._rows: dict[str, Mapping[str, Any]] = {}
-        found: dict[Split, list[Problem]] = {"train": [], "validation": []}
-        found["out-of-distribution"] = []
-        columns = hashlib.sha256()
+        found: dict[Split, list[Problem]] = {split: [] for split in SPLITS}
         for split, rows in parts.items():
             for i, (where, row) in enumerate(rows):
                 id = f"{name}/{split}/{i}"
@@ -221,7 +196,7 @@ class Table(Answered):
                     bad.append(str(error))
                     continue
                 self.has_messages |= isinstance(row.get(rules.question), list | dict)
-                self._rows[id], plain = plain_columns(row)
+                self._rows[id], plain = _plain_columns(row)
                 columns.update(plain.encode() + b"\n")
         if bad := [*map(str, unreadable), *bad]:
             self.notes = _notes_on_bad(name, bad, sum(map(len, found.values())), rules.skip_bad)
@@ -232,7 +207,7 @@ class Table(Answered):
         sizes = {split: len(problems) for split, problems in found.items()}
         shown = (*RULES, "tolerance") if rules.tolerance else RULES
         chosen = ", ".join(f"{key}={getattr(rules, key)!r}" for key in shown)
-        version = 2 if rules.grading in ("number", "math") else 1
+        version = {"number": 2, "math": 3}.get(rules.grading, 1)
         known = f"Rules({chosen}), {sizes}, columns {columns.hexdigest()}"
         super().__init__(rules, f"table {version}: {name}, {known}", found)
 
@@ -242,7 +217,7 @@ class Table(Answered):
 
 
 def _notes_on_bad(name: str, bad: Sequence[str], good: int, skip_bad: bool) -> tuple[str, ...]:
-    """Write a line on rows that are left out; raise TaskError if they may not be, or all are."""
+    """Tell of rows that are left out; raise TaskError if they may not be, or all are."""
     if not good:
         raise TaskError(bad[0])
     count = f"{len(bad)} of {good + len(bad)} rows"
@@ -270,21 +245,6 @@ def held_out(
     return {"train": left, "validation": sorted(held_out, key=lambda p: luck[p.id])}
 
 
-def right_by(
-    grading: Grading,
-    problems: Sequence[Problem],
-    answers: Sequence[str | None],
-    tolerance: float = 0.0,
-) -> list[bool]:
-    """Tell whether each answer is right by the rule of that name; None never is."""
-    pairs = list(zip(problems, answers, strict=True))
-    if grading in ("math", "math-verify"):
-        return are_right([Ask(p.question, p.answer, a, grading) for p, a in pairs])
-    if grading == "exact":
-        return [a is not None and p.answer.strip() == a.strip() for p, a in pairs]
-    return [a is not None and same_number(p.answer, a, tolerance=tolerance) for p, a in pairs]
-
-
 def problem_of(id: str, row: Any, where: str, rules: TableOptions) -> Problem:
     """Read the problem in ``row`` at ``where``; raise TaskError if ``rules`` need more of it."""
     if not isinstance(row, dict):
@@ -300,12 +260,11 @@ def problem_of(id: str, row: Any, where: str, rules: TableOptions) -> Problem:
 
 
 def _filled(row: Mapping[str, Any], template: str, where: str) -> str:
-    """Put texts and numbers of the row in place of the columns' names of ``template``."""
+    """Put texts and numbers of the row in place of the columns' names."""
     return TEMPLATE.sub(lambda m: _cell(row, m[1], where) if m[1] else m[0][0], template)
 
 
-def require_template(question: str) -> None:
-    """Raise TaskError if a brace of the template has no partner."""
+def _require_template(question: str) -> None:
     for match in TEMPLATE.finditer(question):
         if match[0] in ("{", "}"):
             raise TaskError(
@@ -318,7 +277,7 @@ def _cell(row: Mapping[str, Any], key: str, where: str) -> str:
     """Read a text, or a number as its file has it and without an exponent."""
     value = _column(row, key, where)
     match value:
-        case JsonNumber():
+        case sources.JsonNumber():
             text = value.text
         case float():
             # The Hub's library has made a float of every number of the column.
@@ -341,7 +300,7 @@ def _column(row: Mapping[str, Any], key: str, where: str) -> Any:
 
 
 def _asked(value: Any, key: str, where: str) -> tuple[str, str]:
-    """Read (system prompt, question) from a text or from messages."""
+    """Read (system prompt, question)."""
     if isinstance(value, str):
         return "", printable(value, key, where, expected="a problem")
     messages = value if isinstance(value, list) else [value]
@@ -376,7 +335,7 @@ def _answer(row: Mapping[str, Any], where: str, rules: TableOptions) -> str:
     return text.strip()
 
 
-def plain_columns(row: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def _plain_columns(row: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Keep the columns that are JSON, and write them as one line; images and dates are left out."""
     lines = {}
     for key, value in row.items():

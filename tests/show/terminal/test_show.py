@@ -105,7 +105,6 @@ def test_what_a_node_made_of_an_author_is_the_mean_of_the_last_five_rounds(tmp_p
     early = metrics(0, sources={"small": source(reward_mean=9.0)})
     text = shown(make_run(tmp_path / "run", "small", rounds=[early, *map(metrics, range(1, 6))]))
     assert "\nESS: Effective" in text
-    assert "\nworth: " not in text
     assert row(text, "small  small") == ["0.375", "-0.125", "33%", "0.98", "0.750", "50%"]
     assert row(text, "small  large") == ["0.375", "-3.500", "33%", "0.98", "-", "50%"]
 
@@ -224,7 +223,6 @@ def test_what_is_looked_at_first_has_a_row_where_it_was_measured(tmp_path):
         "entropy, nats": ({"entropy": 1.25}, "1.250"),
         "KL to the start": ({"kl": 0.00123}, "0.0012"),
         "learning rate": ({"learning_rate": 1e-5}, "1e-05"),
-        "part written": ({"share": 0.62}, "62%"),
         "server apart, nats": ({"server_apart": 3.2e-7}, "3.2e-07"),
         "others' age, rounds": ({"staleness": 1.5}, "1.5"),
         "others' met own": ({"joint_share": 0.75}, "75%"),

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from potluck.files import INVISIBLE, printable
-from potluck.show.terminal.text import duration, sparkline
+from potluck.show.terminal.text import decimal, duration, label, percent, sparkline
 from show.terminal.run_folders import STEERS
 
 
@@ -34,6 +34,11 @@ def test_a_long_sparkline_keeps_its_first_and_its_last_value():
     line = sparkline([0.0] + [0.5] * 98 + [1.0], width=10)
     assert len(line) == 10
     assert (line[0], line[-1]) == ("▁", "█")
+
+
+def test_a_number_that_rounds_to_0_has_no_sign_and_none_is_a_dash():
+    assert [decimal(-0.0001), decimal(None), percent(0.204)] == ["0.000", "-", "20%"]
+    assert [label(name) for name in ("f-tis", "mine.py:weight")] == ["F-TIS", "mine.py:weight"]
 
 
 def test_a_time_is_told_in_the_unit_that_people_take():

@@ -10,22 +10,23 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import uvicorn
 
-from potluck.show.web.feed import Feed, RunFeed
+from potluck.show.web.folder import WatchedRun
 from potluck.show.web.server import Server
 from potluck.show.web.views import PairView, RunView, StartView, TextsView, TextView
 from show.web.made_views import made_pair_view, made_start, made_texts
 
 
-class Told(RunFeed):
+class Told(WatchedRun):
     """Feed of one run, whatever its id; ``change`` is sent to every browser that listens."""
 
     def __init__(self, run: RunView) -> None:
-        super().__init__()
+        super().__init__(Path("made-up"))
         self.whole = run
         self.shown: StartView = made_start()
         self.other: object = None
@@ -40,7 +41,7 @@ class Told(RunFeed):
     def start(self) -> StartView:
         return self.shown
 
-    def run(self, run: str) -> RunFeed:
+    def run(self, run: str) -> WatchedRun:
         return self
 
     def experiment(self, experiment: str) -> object:
@@ -67,11 +68,11 @@ class Told(RunFeed):
 
 
 @contextmanager
-def serving(feed: Feed, port: int = 0) -> Iterator[str]:
+def serving(place: Any, port: int = 0) -> Iterator[str]:
     """Serve until the block ends; yield the address."""
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     settings: Any = {"log_config": None, "access_log": False, "lifespan": "off", "ws": "none"}
-    server = uvicorn.Server(uvicorn.Config(Server(feed), timeout_graceful_shutdown=1, **settings))
+    server = uvicorn.Server(uvicorn.Config(Server(place), timeout_graceful_shutdown=1, **settings))
     listening = socket.create_server(("127.0.0.1", port))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
     thread.start()

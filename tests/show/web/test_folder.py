@@ -13,8 +13,7 @@ import pytest
 from potluck.reports import RoundReport
 from potluck.reports.answers import ControlAnswer, add_answers
 from potluck.show.web import rounds as rounds_module
-from potluck.show.web.feed import NotHereError
-from potluck.show.web.folder import WatchedRun
+from potluck.show.web.folder import NotHereError, WatchedRun
 from show.terminal.run_folders import HOSTILE, metrics, source
 from show.web.run_files import append, make_run, write_status
 
@@ -229,39 +228,15 @@ def test_hostile_names_are_bounded_and_stay_what_they_are(tmp_path):
     assert max(map(len, columns)) < 200
 
 
-def test_what_no_browser_reads_as_json_is_never_sent(tmp_path):
-    folder = make_run(tmp_path / "r", "small", rounds=1)
-    append(folder / "small" / "metrics.jsonl", metrics(1, loss=float("inf"), seconds={}))
-    append(folder / "small" / "metrics.jsonl", metrics(2, reward_mean=None, seconds={}))
-    feed = looked(folder)
-    data = msgspec.json.encode(feed.view())
-    assert json.loads(data, parse_constant=pytest.fail)
-    columns = seen(feed)["curves"]["small"]["columns"]
-    assert columns["round"] == [0, 2]  # Infinity is not JSON
-    assert columns["reward_mean"][-1] is None
-    assert columns["seconds/write"] == [1.25, None]
-
-
-def test_a_run_is_over_when_all_nodes_that_are_here_have_ended(tmp_path):
-    folder = make_run(tmp_path / "r", "small", "large")
-    write_status(folder, "small", phase="ended")
-    write_status(folder, "large", phase="learn")
-    feed = looked(folder)
-    assert not feed.view().is_over
-    write_status(folder, "large", phase="stopped")
-    feed.look()
-    assert feed.view().is_over
-
-
-def test_a_run_that_goes_on_is_not_over_by_how_it_ended_before(tmp_path):
+def test_a_run_is_over_when_all_nodes_that_are_here_have_ended_since_it_began(tmp_path):
     folder = make_run(tmp_path / "r", "small", "large", rounds=1)
-    for name in ("small", "large"):
-        write_status(folder, name, phase="stopped", round=1)
-    plain, resumed = WatchedRun(folder), WatchedRun(folder, begins=True)
-    for feed in (plain, resumed):
-        feed.look()
-    assert plain.view().is_over
-    assert not resumed.view().is_over
+    write_status(folder, "small", phase="ended", round=1)
+    write_status(folder, "large", phase="learn", round=1)
+    assert not looked(folder).view().is_over
+    write_status(folder, "large", phase="stopped", round=1)
+    resumed = looked(folder, begins=True)
+    assert looked(folder).view().is_over
+    assert not resumed.view().is_over  # so it ended before
     for name in ("small", "large"):
         write_status(folder, name, phase="stopped", round=1)
     resumed.look()
@@ -275,7 +250,7 @@ def test_a_node_that_says_nothing_more_turns_silent_without_a_new_line(tmp_path,
     assert feed.look() == 1
     assert feed.view().nodes[0].state == "training"
     later = SimpleNamespace(time=lambda: now_s + 6, monotonic=time.monotonic)
-    monkeypatch.setattr("potluck.show.web.feed.time", later)
+    monkeypatch.setattr("potluck.show.web.folder.time", later)
     assert feed.look() == 2
     assert feed.view(1).nodes[0].state == "silent"
 
@@ -308,6 +283,5 @@ def test_a_pair_over_the_rounds(tmp_path):
 def test_a_link_that_leads_out_of_the_run_is_not_followed(tmp_path):
     folder = make_run(tmp_path / "r", "small")
     (folder / "large").symlink_to(make_run(tmp_path / "other", "large") / "large")
-    feed = looked(folder)
     with pytest.raises(NotHereError):
-        feed.texts("large")
+        looked(folder).texts("large")

@@ -7,9 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from potluck.cli import app
-from potluck.show.web import kept as kept_module
-from potluck.show.web.kept import keep
-from potluck.show.web.page import kept_page, live_page
+from potluck.show.web import page as page_module
+from potluck.show.web.page import keep, kept_page, live_page
 from potluck.show.web.views import Kept
 from show.terminal.run_folders import HOSTILE, STEERS, metrics, source
 from show.web.run_files import append, completion, make_run
@@ -38,7 +37,7 @@ def test_all_of_a_run_is_in_it(folder):
     assert set(pairs) == {(a, b) for a in ("small", "large") for b in ("small", "large")}
     assert pairs["small", "large"]["columns"]["round"] == [0, 1, 2, 3]
     shown = [(texts["node"], texts["texts"][0]["round"]) for texts in run["texts"]]
-    assert shown == [("small", 3), ("large", 3)]
+    assert shown == [("large", 3), ("small", 3)]
     assert len(left_out) == 1
 
 
@@ -82,8 +81,8 @@ def test_hostile_text_stays_data_and_comes_back_as_it_was(tmp_path, text):
 )
 def test_what_is_too_large_is_left_out_and_that_is_said(folder, monkeypatch, most, gone):
     whole = len(kept_page(keep({"": folder}, title="t")[0]))
-    monkeypatch.setattr(kept_module, "MOST_BYTES", most)
-    monkeypatch.setattr(kept_module, "POINTS", 2)
+    monkeypatch.setattr(page_module, "MOST_BYTES", most)
+    monkeypatch.setattr(page_module, "POINTS", 2)
     kept, left_out = keep({"": folder}, title="t")
     assert gone in " ".join(left_out)
     assert len(kept_page(kept)) < whole

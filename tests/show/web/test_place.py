@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from potluck.show.web import place as place_module
-from potluck.show.web.feed import NotHereError
+from potluck.show.web.folder import NotHereError
 from potluck.show.web.place import Place
 from potluck.show.web.views import ExperimentEntry
 from potluck.types import PotluckError
@@ -112,6 +112,6 @@ def test_the_folder_that_is_watched_has_no_name_in_an_id(tmp_path, monkeypatch):
 
 def test_a_broken_feed_of_another_distribution_is_told_in_a_line(tmp_path, monkeypatch):
     entry = EntryPoint("experiments", "no_such_module", "potluck.feeds")
-    monkeypatch.setattr("potluck.show.web.feed.entry_points", lambda group: [entry])
+    monkeypatch.setattr("potluck.show.web.page.entry_points", lambda group: [entry])
     with pytest.raises(PotluckError, match=r"feed no_such_module cannot.*install its distribution"):
         Place([tmp_path])

@@ -192,7 +192,6 @@ class FolderExchange(ProcessExchange):
             self._others_lines[name] = [card.status]
 
     def _see(self, now_s: float) -> None:
-        """Note which nodes are here: heard a moment ago, or leaving with a batch still to come."""
         for name in sorted((peers := self._mailbox.peers).names()):
             peer = peers.get(name)
             if peer is None or not peer.announcement:

@@ -132,7 +132,6 @@ def free_endpoints(count: int, folder: Path) -> list[str]:
 
 
 def try_endpoint(endpoint: str, *, listen: bool) -> OSError | None:
-    """Write a file there, list and remove it."""
     probe = f"doctor-{secrets.token_hex(8)}"
     try:
         store = Store(endpoint)

@@ -54,7 +54,7 @@ class Key:
 
     @classmethod
     def load(cls, path: Path) -> "Key":
-        """Return the key in a file; raise ExchangeError if it is none, or others can read it."""
+        """Read a key; raise ExchangeError if the file holds none, or others can read it."""
         data = read_file(path, "key", "potluck keys makes one", is_secret=True)
         try:
             return cls(Ed25519PrivateKey.from_private_bytes(_unwritten(SECRET, data.decode())))
@@ -69,7 +69,13 @@ class Key:
         line = _written(SECRET, self.private.private_bytes_raw()) + "\n"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _new_file(path, line.encode())
+            with open(path, "xb", opener=lambda place, how: os.open(place, how, 0o600)) as file:
+                try:
+                    file.write(line.encode())
+                    file.flush()
+                except OSError:
+                    path.unlink()
+                    raise
         except OSError as error:
             if path.exists():
                 raise ExchangeError(
@@ -114,11 +120,7 @@ def make_key(path: Path) -> Key:
 
 
 def public_text(public: bytes) -> str:
-    """Return a public key as people exchange it.
-
-    >>> public_text(bytes(32))
-    'ed25519:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'
-    """
+    """Return a public key as people exchange it, ``ed25519:`` and 43 characters."""
     return _written(PUBLIC, public)
 
 
@@ -128,8 +130,8 @@ def roster_line(name: str, key: Key) -> str:
 
 
 def read_roster(path: Path) -> dict[str, bytes]:
-    """Return the public keys of a roster, by name; raise ExchangeError for no file, no TOML, no
-    name of a node, no key, or one key under two names."""
+    """Read public keys by name; raise ExchangeError for no file, no TOML, no name of a node, no
+    key, or one key under two names."""
     try:
         tree = tomllib.loads(read_file(path, "roster").decode())
     except (ValueError, RecursionError) as error:
@@ -194,7 +196,6 @@ class KnownKeys:
         return self._members | self._roster.keys()
 
     def known(self, name: str) -> bytes | None:
-        """Return the key that ``name`` must sign with; None before its first one was pinned."""
         with self._lock:
             return self._roster.get(name) or self._pins.get(name)
 
@@ -237,15 +238,13 @@ class KnownKeys:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self._file, roster_text(self._pins).encode())
         except OSError as error:  # The run goes on; the next pin writes all of them again.
-            _log.warning(
-                "%s cannot be written: %s; a restart forgets the key of %r",
-                *(self._file, error.strerror, name),
-            )
+            what = f"{self._file} cannot be written: {error.strerror}"
+            _log.warning("%s; a restart forgets the key of %r", what, name)
 
 
 def certificate_files(folder: Path, name: str) -> tuple[Path, Path, Path]:
     """Return the paths of the authority's certificate, and of the certificate and key of ``name``:
-    in ``folder/name`` if it exists, else in ``folder``. ``deploy/certificates.sh`` writes them."""
+    in ``folder/name`` if it exists, else in ``folder``."""
     own = folder / name if (folder / name).is_dir() else folder
     return own / "ca.pem", own / f"{name}.pem", own / f"{name}.key"
 
@@ -286,7 +285,7 @@ def _read_certificate(path: Path) -> x509.Certificate:
 
 
 def read_file(path: Path, what: str, way_out: str = "", *, is_secret: bool = False) -> bytes:
-    """Return a file, a megabyte of it at most; raise ExchangeError if it cannot be read, with the
+    """Read a megabyte of a file at most; raise ExchangeError if it cannot be read, with the
     ``way_out`` if it is not there, or if others can read what ``is_secret``."""
     try:
         with open(path, "rb") as file:
@@ -300,17 +299,6 @@ def read_file(path: Path, what: str, way_out: str = "", *, is_secret: bool = Fal
             f"600 {path}, or, if somebody may have it, make a new one"
         )
     return data
-
-
-def _new_file(path: Path, data: bytes) -> None:
-    """Write a secret file that must not exist yet; else FileExistsError."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        try:
-            file.write(data)
-            file.flush()
-        except OSError:
-            path.unlink()
-            raise
 
 
 def _digest(what: bytes, data: bytes) -> bytes:

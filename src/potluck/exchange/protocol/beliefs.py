@@ -16,13 +16,14 @@ from potluck.exchange.keys.keys import STRANGERS, KnownKeys, verify
 from potluck.exchange.protocol.mailbox import Mailbox
 from potluck.exchange.protocol.peers import NOBODY, announcement_pause_s
 from potluck.exchange.protocol.signed import (
-    ANNOUNCEMENTS,
     CHALLENGE_BYTES,
     HELLO,
     WHAT,
     Announcement,
     Payload,
+    has_form,
     has_form_of_answer,
+    read_signed,
     split_answer,
 )
 from potluck.exchange.transport import Agreement
@@ -94,10 +95,13 @@ class Beliefs:
         if now_s - self._counted_since_s >= 1:
             self._wrong.clear()
             self._newcomers, self._counted_since_s = 0, now_s
-        refused: dict[Reason, list[WireError]] = {}
+        odd = [payload for payload in payloads if not has_form(Announcement, payload)]
+        formed = [(payload, 1) for payload in payloads if has_form(Announcement, payload)]
+        # One is read for all that are odd: in a flood an error for each costs too much.
+        looked_at = [*((payload, len(odd)) for payload in odd[:1]), *reversed(formed)]
+        refused: dict[Reason, tuple[WireError, int]] = {}
         believed = False
-        formed = [payload for payload in payloads if ANNOUNCEMENTS.has_form(payload)]
-        for payload in reversed(formed):
+        for payload, count in looked_at:
             try:
                 announcement = self._read(name, payload)
                 if self._is_newcomer(name):
@@ -112,15 +116,10 @@ class Beliefs:
                 believed = True
                 break  # Its node can sign without end, with clocks that go down.
             except WireError as error:
-                refused.setdefault(error.reason, []).append(error)
-        for errors in refused.values():
-            self._mailbox.refuse(name, errors[0], now_s, count=len(errors))
-        if len(formed) < len(payloads):  # One is told: in a flood an error for each costs too much.
-            garbage = next(p for p in payloads if not ANNOUNCEMENTS.has_form(p))
-            try:
-                self._read(name, garbage)
-            except WireError as error:
-                self._mailbox.refuse(name, error, now_s, count=len(payloads) - len(formed))
+                first, before = refused.get(error.reason, (error, 0))
+                refused[error.reason] = first, before + count
+        for first, count in refused.values():
+            self._mailbox.refuse(name, first, now_s, count=count)
         return believed
 
     def ask_the_silent(self, now_s: float) -> None:
@@ -138,18 +137,17 @@ class Beliefs:
         if not waiting or len(self._under_way) >= ASKED_AT_ONCE:
             return None
         peers, cohort = self._mailbox.peers, self._mailbox.cohort()
-        due = [  # At last by when they got their places: a made-up name may begin with any letter.
-            (n not in cohort, not peers.has_priority(n), one.failures, place, n)
-            for place, (n, one) in enumerate(self._asked.items())
-            if n in waiting and one.not_before_s <= now_s
-        ]
+        # Of equals the one longest in its place: a made-up name may begin with any letter.
+        due = [n for n, one in self._asked.items() if n in waiting and one.not_before_s <= now_s]
         if not due:
             return None
-        name = min(due)[-1]
+        name = min(
+            due,
+            key=lambda n: (n not in cohort, not peers.has_priority(n), self._asked[n].failures),
+        )
         self._wanted.discard(name)
         self._under_way.add(name)
-        about = self._asked[name].unconfirmed
-        return Question(name, secrets.token_bytes(CHALLENGE_BYTES), about)
+        return Question(name, secrets.token_bytes(CHALLENGE_BYTES), self._asked[name].unconfirmed)
 
     def worth_reading(
         self, question: Question, answers: Iterable[tuple[Hashable, Payload]]
@@ -205,8 +203,8 @@ class Beliefs:
             self._mailbox.refuse(question.name, WireError(f"{what}; {why}", "other run"), now_s)
 
     def _read(self, name: str, payload: Payload) -> Announcement:
-        """Return an announcement by the key that ``name`` has, its signature not looked at yet."""
-        announcement = ANNOUNCEMENTS.read(payload, run=self._agreement.run, node=name)
+        """Read an announcement by the key that ``name`` has; its signature is not looked at yet."""
+        announcement = read_signed(Announcement, payload, run=self._agreement.run, node=name)
         if self._known_keys.known(name) not in (None, announcement.public):
             self._known_keys.public_key(name, announcement.public)  # Tells both keys.
         self._agreement.require_same_task(name, announcement.task)
@@ -214,9 +212,9 @@ class Beliefs:
 
     def _is_newcomer(self, name: str) -> bool:
         """Return whether ``name`` must sign before it is asked: made-up names cost nothing."""
-        if name in self._asked or name == self._agreement.node:
-            return False
-        return name not in self._mailbox.peers.names() and self._known_keys.known(name) is None
+        has_place = name in self._asked or name in self._mailbox.peers.names()
+        is_known = name == self._agreement.node or self._known_keys.known(name) is not None
+        return not (has_place or is_known)
 
     def _meet(self, announcement: Announcement, data: bytes) -> None:
         if self._newcomers < NEWCOMERS:
@@ -230,8 +228,9 @@ class Beliefs:
         if name == self._agreement.node:
             return announcement.session != self._session  # Else it is its own word, repeated.
         peer = self._mailbox.peers.get(name)
-        if peer and peer.announcement and peer.announcement.session == announcement.session:
-            return self._mailbox.is_new(announcement)
+        last = peer.announcement if peer else None
+        if last and last.session == announcement.session:
+            return announcement.clock_s > last.clock_s
         if (one := self._asked.get(name)) and announcement.session in one.past:
             raise _other_session(name)
         if one := self.ask(name):
@@ -239,16 +238,16 @@ class Beliefs:
         return False
 
     def _believe(self, announcement: Announcement, data: bytes, now_s: float) -> None:
-        try:
-            verify(WHAT, data, announcement.public)
-            if announcement.node == self._agreement.node:
-                what = "what this node did not announce comes with its name and signature"
-                why = "is it started twice, or are recordings of it repeated?"
-                raise WireError(f"{what}; {why}", "forged")
-            self._mailbox.on_announcement(announcement, now_s)
-        except WireError:
-            self._wrong[announcement.node] += 1
-            raise
+        self._wrong[announcement.node] += 1
+        verify(WHAT, data, announcement.public)
+        if announcement.node == self._agreement.node:
+            raise WireError(
+                "what this node did not announce comes with its name and signature; is it started "
+                "twice, or are recordings of it repeated?",
+                "forged",
+            )
+        self._mailbox.on_announcement(announcement, now_s)
+        self._wrong[announcement.node] -= 1
 
     def ask(self, name: str) -> _Asked | None:
         """Have ``name`` asked soon; return None if it is this node, or one stranger too many."""

@@ -1,7 +1,7 @@
 """The queue of batches to fetch: announced by their authors, and not here yet. Pure: the caller
 passes the time, in seconds of a clock that never goes back."""
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 
 from potluck.exchange.protocol.signed import MAX_OFFERS, Offer
@@ -91,12 +91,18 @@ class FetchQueue:
 
     def take(self, now_s: float) -> FetchJob | None:
         """Return the next batch to fetch, which counts as under way from now."""
+        counts = {author: len(offers) for author, offers in self._under_way.items()}
+        if sum(counts.values()) >= IN_ALL:
+            return None
+        of_strangers = sum(n for author, n in counts.items() if not self._comes_first(author))
         ready = [
             # Names after this node's own go first: else all would ask the same one first.
             (not self._comes_first(author), -round, author < self._me, author)
-            for author, ours in self._free()
+            for author, ours in self._open.items()
+            if counts.get(author, 0) < AT_ONCE
+            if self._comes_first(author) or of_strangers < OF_STRANGERS
             for round, one in ours.items()
-            if one.not_before_s <= now_s
+            if one.not_before_s <= now_s and round not in self._under_way.get(author, {})
         ]
         if not ready:
             return None
@@ -115,18 +121,6 @@ class FetchQueue:
             pause_s = (0.1 + 0.4 * jitter) * 2 ** min(one.failures, 3)
             one.failures += 1
             one.not_before_s = now_s + pause_s
-
-    def _free(self) -> Iterator[tuple[str, dict[int, _Open]]]:
-        """Yield the authors from which more may be fetched, each with what is not under way."""
-        counts = {author: len(offers) for author, offers in self._under_way.items()}
-        if sum(counts.values()) >= IN_ALL:
-            return
-        of_strangers = (n for author, n in counts.items() if not self._comes_first(author))
-        strangers_too = sum(of_strangers) < OF_STRANGERS
-        for author, ours in self._open.items():
-            under_way = self._under_way.get(author, {})
-            if len(under_way) < AT_ONCE and (strangers_too or self._comes_first(author)):
-                yield author, {r: one for r, one in ours.items() if r not in under_way}
 
     def _is_back(self, author: str, offer: Offer) -> None:
         under_way = self._under_way.get(author, {})

@@ -78,13 +78,6 @@ class Mailbox(ABC):
             self._tell_of(name, "left")
         self.fetch_queue.forget(name)  # When it is back it says again what it has.
 
-    def is_new(self, said: Announcement) -> bool:
-        """Return whether the signature of an announcement is worth a look: it is of the session
-        that its node has confirmed, and newer than what was believed before."""
-        peer = self.peers.get(said.node)
-        last = peer.announcement if peer else None
-        return last is not None and said.session == last.session and said.clock_s > last.clock_s
-
     def confirm(self, said: Announcement, now_s: float) -> bool:
         """Believe an announcement that answers this node's question; return whether it is news."""
         author, peer = said.node, self._welcome(said.node)
@@ -110,11 +103,9 @@ class Mailbox(ABC):
         peer.announcement = said
         peer.heard_s = max(peer.heard_s, min(now_s, said.clock_s + peer.clock_offset_s))
         peer.offered = frozenset(offer.round for offer in every)
-        offers = []
+        offers = [offer for offer in every if offer.size_bytes <= self.size_limit_bytes]
         for offer in every:
-            if offer.size_bytes <= self.size_limit_bytes:
-                offers.append(offer)
-            elif self.fetch_queue.settle(author, offer, valid=False):
+            if offer not in offers and self.fetch_queue.settle(author, offer, valid=False):
                 size = f"{offer.size_bytes} bytes; at most {self.size_limit_bytes} are taken"
                 what = f"its batch of round {offer.round} is announced with {size}"
                 self.refuse(author, WireError(what, "too large"), now_s, fault=True)
@@ -169,7 +160,6 @@ class Mailbox(ABC):
         }
 
     def _welcome(self, name: str) -> Peer | None:
-        """Remember a stranger from its first announcement that is believed."""
         if (known := self.peers.get(name)) or not (peer := self.peers.welcome(name)):
             return known
         self.fetch_queue.only(self.peers.names())  # Somebody may have made room.

@@ -47,12 +47,11 @@ class Outbox:
         write_atomically(self._folder / file_name(round), signed)
 
     def _take(self, round: int, signed: bytes) -> None:
-        """Keep a batch in memory, and drop the oldest one if there are too many."""
-        self._signed = {**self._signed, round: signed}
-        while len(self._signed) > self._kept_rounds:
-            oldest = min(self._signed)
-            self._signed = {r: signed for r, signed in self._signed.items() if r != oldest}
+        kept = self._signed | {round: signed}
+        for oldest in sorted(kept)[: -self._kept_rounds]:
+            del kept[oldest]
             (self._folder / file_name(oldest)).unlink(missing_ok=True)
+        self._signed = kept
 
 
 def file_name(round: int) -> str:

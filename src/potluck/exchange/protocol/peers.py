@@ -1,13 +1,22 @@
-"""State of each other node: whether it is connected, or in quarantine. Pure: the caller passes the
-time, in seconds of a clock that never goes back."""
+"""State of each other node: whether it is connected, or in quarantine, and what it tells of itself.
+Pure: the caller passes the time, in seconds of a clock that never goes back."""
 
 from collections import Counter
-from collections.abc import Collection, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from potluck.exchange.base import Reason
-from potluck.exchange.keys.keys import STRANGERS
-from potluck.exchange.protocol.signed import MAX_OFFERS, Announcement
+from msgspec.structs import replace
+
+from potluck.exchange.base import Reason, WireError
+from potluck.exchange.keys.keys import STRANGERS, verify
+from potluck.exchange.protocol.signed import (
+    MAX_OFFERS,
+    STATUS,
+    Announcement,
+    Payload,
+    SignedStatus,
+    read_signed,
+)
 from potluck.reports.status import PeerLine
 
 MOST_FAULTS = 3
@@ -19,6 +28,8 @@ HEARD_S = 15.0
 Among many nodes, which speak less often, it is ``silent_after_s``."""
 SLACK_S = 2.0
 """Seconds beyond three announcements for which a node may be silent."""
+LINES_PER_S, WRONG_LINES_PER_S = 200, 10
+"""Most status lines that are verified in a second: in all, and wrong ones under one name."""
 NOBODY = "?"
 """Key under which messages with an invalid or surplus sender name are counted."""
 
@@ -75,12 +86,10 @@ class Peer:
 
 
 class Peers:
-    """Members from the start; strangers as they come, ``strangers`` at most."""
+    """Members from the start; strangers as they come, ``STRANGERS`` at most."""
 
-    def __init__(
-        self, me: str, members: Collection[str], *, quarantine_s: float, strangers: int = STRANGERS
-    ) -> None:
-        self._me, self._quarantine_s, self._strangers = me, quarantine_s, strangers
+    def __init__(self, me: str, members: Collection[str], *, quarantine_s: float) -> None:
+        self._me, self._quarantine_s = me, quarantine_s
         self._peers = {name: Peer(is_member=True) for name in sorted(members) if name != me}
         self._members = frozenset(self._peers)
         self._refused: dict[str, Counter[Reason]] = {}
@@ -224,11 +233,72 @@ class Peers:
         return newest[(len(newest) - 1) // 2] if newest else 0
 
     def _make_room(self) -> bool:
-        """Let a stranger that is gone and never failed make room: the one silent for longest."""
         strangers = {name: peer for name, peer in self._peers.items() if not peer.is_member}
-        if len(strangers) < self._strangers:
+        if len(strangers) < STRANGERS:
             return True
         gone = [n for n, peer in strangers.items() if not peer.live and not peer.quarantines]
         if gone:
             del self._peers[min(gone, key=lambda name: strangers[name].heard_s)]
         return bool(gone)
+
+
+class StatusLines:
+    """The newest line of each node that is believed, and counts of lines that were refused."""
+
+    def __init__(self, run: str, me: str) -> None:
+        self._run, self._me = run, me
+        self._counted_since_s, self._verified = float("-inf"), 0
+        self._wrong: Counter[str] = Counter()
+        self._newest: dict[str, SignedStatus] = {}
+        self._refused: dict[str, Counter[str]] = {}
+
+    def hear(
+        self,
+        said: Mapping[str, Sequence[Payload]],
+        signers: Mapping[str, tuple[bytes, bytes]],
+        now_s: float,
+    ) -> None:
+        """Look at what came under each name, oldest first. Those of ``signers`` may have a line, by
+        their key and in their confirmed session; lines of others are counted."""
+        if now_s - self._counted_since_s >= 1:
+            self._wrong.clear()
+            self._verified, self._counted_since_s = 0, now_s
+        for name in (self._newest.keys() | self._refused.keys()) - signers.keys() - {NOBODY}:
+            self._newest.pop(name, None)
+            self._refused.pop(name, None)
+        for name, payloads in said.items():
+            for payload in reversed(payloads) if name in signers else ():
+                try:
+                    if self._is_news(name, payload, *signers[name]):
+                        break
+                except WireError as error:
+                    self._refused.setdefault(name, Counter())[error.reason] += 1
+            if name not in signers and name != self._me:
+                self._refused.setdefault(NOBODY, Counter())["unknown sender"] += len(payloads)
+
+    def added_to(self, peers: dict[str, PeerLine]) -> dict[str, PeerLine]:
+        """Return ``peers`` with what each of them tells, and what was refused of that."""
+        added = {}
+        for name in self._newest.keys() | self._refused.keys():
+            peer, newest = peers.get(name, PeerLine()), self._newest.get(name)
+            counts = dict(Counter(peer.refused) + self._refused.get(name, Counter()))
+            added[name] = replace(peer, line=newest.line if newest else None, refused=counts)
+        return peers | added
+
+    def _is_news(self, name: str, payload: Payload, public: bytes, session: bytes) -> bool:
+        """Believe a line if it is later than the last one: two relays deliver twice."""
+        told = read_signed(SignedStatus, payload, run=self._run, node=name)
+        last = self._newest.get(name)
+        if told.public != public:
+            raise WireError(f"a status line under {name!r} is not by its key", "forged")
+        is_old = last and last.session == session and told.line.time_s <= last.line.time_s
+        if told.session != session or is_old:
+            return False
+        if self._wrong[name] >= WRONG_LINES_PER_S or self._verified >= LINES_PER_S:
+            return False
+        self._verified += 1
+        self._wrong[name] += 1
+        verify(STATUS, bytes(payload), public)
+        self._wrong[name] -= 1
+        self._newest[name] = told
+        return True

@@ -32,7 +32,6 @@ class InStep:
         return round <= now
 
     def mailbox(self, peers: Peers, queue: FetchQueue, partners: Partners, limit: int) -> Mailbox:
-        """Make a mailbox of this rule, for a transport that fetches what is announced."""
         return InStepMailbox(peers, queue, partners, limit, self)
 
 
@@ -214,19 +213,14 @@ class NewestMailbox(Mailbox):
             return False
         if round < newest - self._depth or author not in self.cohort():
             return False
-        of_members, of_all = self._places()
-        return (of_members if self.peers.has_priority(author) else of_all) < self.rule.enough
-
-    def _places(self) -> tuple[int, int]:
-        """Return the number of batches that are here and not too old, or soon will be: of members,
-        whom strangers must not keep away, and of all."""
-        newest = self.peers.newest_offer
-        here = [name for r, name in self._here if not self._is_old(r, newest(name, r))]
-        names = here + self.fetch_queue.promising()
-        return sum(map(self.peers.has_priority, names)), len(names)
+        newest_of, has_priority = self.peers.newest_offer, self.peers.has_priority
+        # What is here and not too old, or soon will be; strangers must not keep members away.
+        names = [name for r, name in self._here if not self._is_old(r, newest_of(name, r))]
+        names += self.fetch_queue.promising()
+        counted = [n for n in names if has_priority(n) or not has_priority(author)]
+        return len(counted) < self.rule.enough
 
     def _make_room(self, author: str) -> None:
-        """Drop what is not among the author's newest rounds any more."""
         held = [round for round, name in self._here if name == author]
         newest = self.peers.newest_offer(author, max(held, default=-1))
         for round in held:

@@ -6,12 +6,13 @@ an announcement and a reader's challenge under one signature. A status line is f
 import hashlib
 import math
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Generic, Protocol, TypeVar
+from typing import Annotated, ClassVar, Protocol, TypeVar
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from potluck.exchange.base import WireError, require_at_most, unpacked
@@ -40,6 +41,8 @@ LATEST_S = 1e11
 """Latest time of a line, seconds since 1970."""
 
 _OFFER = struct.Struct(f"<II{DIGEST_BYTES}s")
+_Public = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+_Session = Annotated[bytes, Meta(min_length=SESSION_BYTES, max_length=SESSION_BYTES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +55,16 @@ class Offer:
 class Announcement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Everything that a node has to offer, said every second or every few."""
 
+    label: ClassVar = WHAT
+    """Kind of data that its signature covers."""
+    own_version: ClassVar = ANNOUNCEMENT_VERSION
+    most_bytes: ClassVar = MAX_ANNOUNCEMENT_BYTES
     version: int
     run: str
     node: str
-    public: bytes
-    """Key that it is signed with; ``KnownKeys`` knows whether ``node`` may have it."""
-    session: bytes
-    """Random bytes that ``node`` drew when it joined."""
+    public: _Public
+    session: _Session
     task: bytes
-    """Digest of what the nodes of a run agree on (``Provenance.task``)."""
     clock_s: float
     """Seconds since 1970 when ``node`` joined, and those since then: it never goes back."""
     packed: bytes
@@ -80,14 +84,22 @@ class Announcement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
             raise WireError(f"an announcement offers round {offers[-1].round}; below 2^31 expected")
         return offers
 
+    def require_sense(self) -> None:
+        """Raise WireError for a clock that is none, or offers beyond their bounds."""
+        if not math.isfinite(self.clock_s):
+            raise WireError(f"an announcement has a clock of {self.clock_s}, not a finite one")
+        self.offers()
+
 
 class SignedStatus(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A status line as it travels."""
 
+    label: ClassVar = STATUS
+    own_version: ClassVar = STATUS_VERSION
+    most_bytes: ClassVar = LINE_BYTES
     version: int
-    public: bytes
-    session: bytes
-    """Session of the node, as in its announcements."""
+    public: _Public
+    session: _Session
     line: StatusLine
 
     @property
@@ -98,14 +110,24 @@ class SignedStatus(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     def node(self) -> str:
         return self.line.node
 
-    @property
-    def clock_s(self) -> float:
-        return self.line.time_s
-
-
-AnySigned = TypeVar("AnySigned", Announcement, SignedStatus)
-"""A message that says which node of which run wrote it and when, and names the node's key."""
-_Part = TypeVar("_Part", StatusLine, AuthorStatus)
+    def require_sense(self) -> None:
+        """Raise WireError for a field beyond its bounds."""
+        line = self.line
+        if not 0 <= line.time_s <= LATEST_S:
+            raise WireError(f"a status line of time {line.time_s}; expected 0 to {LATEST_S:g}")
+        if len(line.authors) > MOST_AUTHORS:
+            raise WireError(f"a status line has {len(line.authors)} authors, not {MOST_AUTHORS}")
+        if bad := [name for name in line.authors if not NODE_NAME.fullmatch(name)]:
+            raise WireError(f"{bad[0]!r} is no name of a node; expected {NODE_NAME.pattern}")
+        for part in (line, *line.authors.values()):
+            for name in part.__struct_fields__:
+                value = getattr(part, name)
+                if isinstance(value, int) and not 0 <= value <= MOST_COUNT:
+                    raise WireError(f"a status line says {name} = {value}; 0 to 2^53 expected")
+                if isinstance(value, float) and not math.isfinite(value):
+                    raise WireError(
+                        f"a status line says {name} = {value}; a finite number expected"
+                    )
 
 
 class Payload(Protocol):
@@ -116,57 +138,50 @@ class Payload(Protocol):
     def __bytes__(self) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Kind(Generic[AnySigned]):
-    label: bytes
-    """Kind of data that its signature covers."""
-    form: type[AnySigned]
-    version: int
-    most_bytes: int
-    require_sense: Callable[[AnySigned], None]
-    """Function that raises WireError for a field beyond its bounds."""
+_Part = TypeVar("_Part", StatusLine, AuthorStatus)
+AnySigned = TypeVar("AnySigned", Announcement, SignedStatus)
+"""A message that says which node of which run wrote it, and names the node's key."""
 
-    def has_form(self, payload: Payload) -> bool:
-        """Tell by length and first bytes whether a payload can be one."""
-        return len(payload) <= self.most_bytes and bytes(payload).startswith(SIGNED)
 
-    def read(self, payload: Payload, *, run: str, node: str) -> AnySigned:
-        """Decode a message under the name of ``node``, before its signature is looked at; raise
-        WireError if it is none, or is another node's or another run's."""
-        what = self.label.decode()
-        came = f"{what}: {len(payload)} bytes came"
-        require_at_most(self.most_bytes, len(payload), came)
-        if not self.has_form(payload):
-            raise WireError(f"{came} without a signature")
-        packed = without_signature(bytes(payload))
-        try:
-            message = unpacked(packed, self.form, f"{what} is")
-        except WireError:
-            # A short array of MessagePack, and in it first a small number: another release's.
-            if len(packed) > 1 and packed[0] >> 4 == 9 and 0 < packed[1] < 128:
-                self._require_version(packed[1], node)
-            raise
-        self._require_version(message.version, node)
-        if (message.run, message.node) != (run, node):
+def has_form(form: type[AnySigned], payload: Payload) -> bool:
+    """Tell by length and first bytes whether a payload can be one of these messages."""
+    return len(payload) <= form.most_bytes and bytes(payload).startswith(SIGNED)
+
+
+def read_signed(form: type[AnySigned], payload: Payload, *, run: str, node: str) -> AnySigned:
+    """Decode a message under the name of ``node``, before its signature is looked at; raise
+    WireError if it is none, or is another node's or another run's."""
+    what = form.label.decode()
+    came = f"{what}: {len(payload)} bytes came"
+    require_at_most(form.most_bytes, len(payload), came)
+    if not has_form(form, payload):
+        raise WireError(f"{came} without a signature")
+    packed = without_signature(bytes(payload))
+
+    def require_version(version: int) -> None:
+        if version != form.own_version:
             raise WireError(
-                f"{what} of {message.node[:64]!r} in run {message.run[:64]!r} came where that of "
-                f"{node!r} in run {run!r} was expected",
-                "other run" if message.run != run else "forged",
-            )
-        if (size := len(message.session)) != SESSION_BYTES:
-            raise WireError(f"{what} has a session of {size} bytes, not {SESSION_BYTES}")
-        if (size := len(message.public)) != KEY_BYTES:
-            raise WireError(f"{what} has a key of {size} bytes, not {KEY_BYTES}")
-        self.require_sense(message)
-        return message
-
-    def _require_version(self, version: int, node: str) -> None:
-        if version != self.version:
-            raise WireError(
-                f"{self.label.decode()} of {node!r} is of version {version}, and this node reads "
-                f"version {self.version}; nodes need one version of potluck",
+                f"{what} of {node!r} is of version {version}, and this node reads version "
+                f"{form.own_version}; nodes need one version of potluck",
                 "other version",
             )
+
+    try:
+        message = unpacked(packed, form, f"{what} is")
+    except WireError:
+        # A short array of MessagePack, and in it first a small number: another release's.
+        if len(packed) > 1 and packed[0] >> 4 == 9 and 0 < packed[1] < 128:
+            require_version(packed[1])
+        raise
+    require_version(message.version)
+    if (message.run, message.node) != (run, node):
+        raise WireError(
+            f"{what} of {message.node[:64]!r} in run {message.run[:64]!r} came where that of "
+            f"{node!r} in run {run!r} was expected",
+            "other run" if message.run != run else "forged",
+        )
+    message.require_sense()
+    return message
 
 
 def digest_of(signed: bytes) -> bytes:
@@ -196,19 +211,8 @@ def encode_announcement(
     return key.sign(WHAT, msgspec.msgpack.encode(fields))
 
 
-def _require_clock_and_offers(announcement: Announcement) -> None:
-    if not math.isfinite(announcement.clock_s):
-        raise WireError(f"an announcement has a clock of {announcement.clock_s}, not a finite one")
-    announcement.offers()
-
-
-ANNOUNCEMENTS = Kind(
-    WHAT, Announcement, ANNOUNCEMENT_VERSION, MAX_ANNOUNCEMENT_BYTES, _require_clock_and_offers
-)
-
-
 def decode_announcement(data: bytes, *, run: str, node: str) -> Announcement:
-    announcement = ANNOUNCEMENTS.read(data, run=run, node=node)
+    announcement = read_signed(Announcement, data, run=run, node=node)
     verify(WHAT, data, announcement.public)
     return announcement
 
@@ -250,26 +254,6 @@ def encode_status(line: StatusLine, key: Key, *, session: bytes) -> bytes:
         if len(data) <= LINE_BYTES:
             break
     return data
-
-
-def _require_sense(status: SignedStatus) -> None:
-    line = status.line
-    if not 0 <= line.time_s <= LATEST_S:
-        raise WireError(f"a status line of time {line.time_s}; expected 0 to {LATEST_S:g}")
-    if len(line.authors) > MOST_AUTHORS:
-        raise WireError(f"a status line has {len(line.authors)} authors, not {MOST_AUTHORS}")
-    if bad := [name for name in line.authors if not NODE_NAME.fullmatch(name)]:
-        raise WireError(f"{bad[0]!r} is no name of a node; expected {NODE_NAME.pattern}")
-    for part in (line, *line.authors.values()):
-        for name in part.__struct_fields__:
-            value = getattr(part, name)
-            if isinstance(value, int) and not 0 <= value <= MOST_COUNT:
-                raise WireError(f"a status line says {name} = {value}; 0 to 2^53 expected")
-            if isinstance(value, float) and not math.isfinite(value):
-                raise WireError(f"a status line says {name} = {value}; a finite number expected")
-
-
-STATUS_LINES = Kind(STATUS, SignedStatus, STATUS_VERSION, LINE_BYTES, _require_sense)
 
 
 def _cut(text: str) -> str:

@@ -155,11 +155,7 @@ def _planes_of(bits: int) -> int:
 
 
 def _read_planes(blocks: Blocks, what: str, planes: int, count: int) -> np.ndarray:
-    frames = [expanded(blocks.take(what), what, at_most=count) for _ in range(planes)]
-    for data in frames:
-        if len(data) != count:
-            raise WireError(f"{what}: {len(data)} bytes in a plane for {count} tokens")
-    return merge_planes(frames, count)
+    return merge_planes([contents("exact", blocks, what, count) for _ in range(planes)], count)
 
 
 def contents(codec: Codec, blocks: Blocks, what: str, size: int) -> Buffer:

@@ -110,9 +110,10 @@ def decode(data: bytes, limits: Limits = MOST) -> Message:
     below = min(1 << header.id_bits, BEYOND if rows.questions else limits.vocabulary)
     if count and (largest := int(token_X.max())) >= below:
         raise base.WireError(f"an id is {largest}; by header and vocabulary, ids are below {below}")
+    problems = list(rows.prompts)
     try:
         completions = Completion.cut(
-            [rows.problems[at] for at in rows.problem_B.tolist()],
+            [problems[at] for at in rows.problem_B.tolist()],
             header.sender,
             rows.index_B.tolist(),
             [ENDS[end] for end in rows.end_B.tolist()],

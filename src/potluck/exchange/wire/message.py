@@ -93,6 +93,8 @@ _Whole = Annotated[int, Meta(ge=0, lt=BEYOND)]
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The header of version 2; ``docs/wire.md`` has each field."""
+
     version: ClassVar[int] = 2
     run: _Text
     round: _Whole
@@ -104,16 +106,11 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     top_k: _Whole
     top_p: float
     id_bits: Annotated[int, Meta(ge=1, le=31)]
-    """Bits of the largest token id; ids have as many planes as that takes bytes."""
     problems: msgspec.Raw
     """A list of texts. Read by itself, when it is known how many there may be."""
     digests: bytes
-    """Prompt digests, 8 bytes for each problem."""
     ends: bytes
-    """One byte for each completion: 0 (stop) or 1 (length), of an episode also 2 (turns) or 3
-    (room)."""
     problem_at: bytes
-    """Column of positions in ``problems``, one for each completion."""
     indices: bytes
     lengths: bytes
 
@@ -128,10 +125,7 @@ class TextHeader(Header, frozen=True, array_like=True, forbid_unknown_fields=Tru
 
     version: ClassVar[int] = 3
     questions: bytes
-    """Digests of the messages, 8 bytes for each problem; none in version 4 where completions are
-    for readers of one tokenizer, as in version 2."""
     text_sizes: bytes
-    """Column of 1 + the bytes of each text; 0: there is none."""
 
 
 class EpisodeHeader(TextHeader, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -139,11 +133,8 @@ class EpisodeHeader(TextHeader, frozen=True, array_like=True, forbid_unknown_fie
 
     version: ClassVar[int] = 4
     turn_counts: bytes
-    """Column of the number of turns of each completion."""
     turn_lengths: bytes
-    """Column of the tokens of each turn of all completions; 0 for those of a text alone."""
     observed: bytes
-    """Digests, 2 bytes for each turn that another one of its completion follows."""
 
 
 def header_of(message: Message, id_bits: int) -> Header:
@@ -191,7 +182,6 @@ class Rows:
 
     prompts: dict[str, bytes]
     questions: dict[str, bytes]
-    problems: list[str]
     problem_B: np.ndarray
     index_B: np.ndarray
     end_B: np.ndarray
@@ -217,7 +207,6 @@ def rows_of(header: Header, limits: Limits) -> Rows:
     rows = Rows(
         prompts,
         questions,
-        list(prompts),
         _numbers("problem_at", header.problem_at, count),
         _numbers("indices", header.indices, count),
         np.frombuffer(header.ends, np.uint8),
@@ -255,15 +244,14 @@ def rows_of(header: Header, limits: Limits) -> Rows:
     one_of_each, times = np.unique(both_B, return_counts=True)
     if len(one_of_each) != count:
         problem, index = divmod(int(one_of_each[times.argmax()]), 1 << 32)
-        raise WireError(f"completion {index} of {rows.problems[problem]!r} comes twice")
+        raise WireError(f"completion {index} of {list(prompts)[problem]!r} comes twice")
     return rows
 
 
 def _episodes(
     header: EpisodeHeader, length_B: np.ndarray, limits: Limits
 ) -> list[tuple[tuple[int, ...], bytes]]:
-    """Return the turns and digests of each completion; raise WireError if a count is beyond a
-    limit, or the columns do not fit each other."""
+    """Return turns and digests of each completion; raise WireError for what does not fit."""
     count_B = _numbers("turn_counts", header.turn_counts, len(length_B))
     most = int(count_B.max(initial=0))
     if most > MOST_TURNS or not count_B.all():
@@ -295,14 +283,12 @@ def texts_of(rows: Rows, data: memoryview) -> list[str | None]:
     texts: list[str | None] = []
     at = 0
     for place, size in enumerate(rows.text_B.tolist()):
-        if not size:
-            texts.append(None)
-            continue
+        end = at + max(size - 1, 0)
         try:
-            texts.append(str(data[at : at + size - 1], "utf-8"))
+            texts.append(str(data[at:end], "utf-8") if size else None)
         except UnicodeDecodeError as error:
             raise WireError(f"the text of completion {place} is not UTF-8: {error}") from error
-        at += size - 1
+        at = end
     return texts
 
 

@@ -4,7 +4,7 @@ channel from it is bounded."""
 
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -16,7 +16,6 @@ from potluck.exchange.protocol.fetch_queue import FetchJob
 from potluck.exchange.protocol.peers import announcement_pause_s
 from potluck.exchange.protocol.signed import CHALLENGE_BYTES, HELLO, Payload, encode_answer
 from potluck.exchange.transport import Membership
-from potluck.exchange.zenoh.channels import Channels, names_alone
 from potluck.exchange.zenoh.session import (
     Endpoints,
     Tls,
@@ -39,16 +38,66 @@ HELLOS_PER_S = 200
 SWEEP_S, SILENCE_S = 0.02, 1.0
 """Seconds between two looks at what was announced, and for names that were not heard."""
 SWEPT = 512
-"""Announcements of known names that are kept between two looks, and of all if there are many. With
-16 of a name a flood costs less and pushes the true ones out: rounds wait for them (docs/log.md)."""
+"""Samples that are kept of names without a channel of their own, and announcements of all that have
+one. With 16 of a name a flood costs less and pushes the true ones out: rounds wait for them
+(docs/log.md)."""
 OTHERS = 32
-"""Announcements of unknown names that are kept between two looks in a closed swarm: they are only
-counted."""
+"""Announcements of unknown names that are kept in a closed swarm: they are only counted."""
+LONE_NAMES, LONE = 64, 8
+"""Most known names that have a channel each, as every node holds the subscriptions of all others;
+and samples of each that are kept at least."""
 LINE_PAUSE_S = 5.0
-OTHERS_LINES = 512
-"""Status lines that are kept, until somebody looks, of names without a channel of their own."""
 
 _Item = TypeVar("_Item")
+
+
+class Channels:
+    """Samples of each name under ``prefix/<name>``, the newest, until somebody looks. Zenoh's
+    threads fill them and call no Python, so a flood costs its bytes and little more. Each of the
+    ``known`` names, if they are few, has a channel of its own, with its part of ``in_all``: a flood
+    under one name pushes out no other's samples. All the rest share one of ``others``."""
+
+    def __init__(
+        self,
+        session: zenoh.Session,
+        prefix: str,
+        known: Collection[str],
+        *,
+        others: int,
+        in_all: int = 0,
+    ) -> None:
+        alone = sorted(known) if len(known) <= LONE_NAMES else []
+        sizes = dict.fromkeys(alone, max(in_all // max(1, len(alone)), LONE)) | {"*": others}
+        self._subscribers = {
+            name: session.declare_subscriber(
+                f"{prefix}/{name}",
+                zenoh.handlers.RingChannel(size),
+                allowed_origin=zenoh.Locality.REMOTE,
+            )
+            for name, size in sizes.items()
+        }
+        # Of the handlers, not of what was declared: that could not be undeclared meanwhile.
+        self._channels = {n: (each.handler, sizes[n]) for n, each in self._subscribers.items()}
+
+    def take(self) -> dict[str, list[zenoh.ZBytes]]:
+        by_name: dict[str, list[zenoh.ZBytes]] = {}
+        for alone, (channel, most) in self._channels.items():
+            with suppress(zenoh.ZError):  # it is closed
+                for _ in range(most):
+                    if (sample := channel.try_recv()) is None:
+                        break
+                    name = alone if alone != "*" else str(sample.key_expr).rpartition("/")[2]
+                    if name == alone or name not in self._channels:  # else it is in its own, too
+                        by_name.setdefault(name, []).append(sample.payload)
+        return by_name
+
+    def overran(self, name: str, payloads: Sequence[zenoh.ZBytes]) -> bool:
+        """Tell whether more may have come under ``name`` than was kept: its own channel is full."""
+        return name in self._channels and len(payloads) == self._channels[name][1]
+
+    def undeclare(self) -> None:
+        for each in self._subscribers.values():
+            each.undeclare()
 
 
 @contextmanager
@@ -77,24 +126,17 @@ class ZenohExchange(ProcessExchange):
         hello = f"{run}/q/{me}/{HELLO.decode()}"
         asked = session.declare_queryable(hello, channel.RingChannel(HELLOS_PER_S))
         known = self._own.known_keys.names()
-        alone = names_alone(known)
-        is_counted_only = alone and not self._own.known_keys.open
-        announced = Channels(
-            session,
-            f"{run}/ann",
-            known,
-            others=OTHERS if is_counted_only else SWEPT,
-            lone=max(SWEPT // max(1, len(alone)), 8),
-        )
+        is_counted_only = 0 < len(known) <= LONE_NAMES and not self._own.known_keys.open
+        others = OTHERS if is_counted_only else SWEPT
+        announced = Channels(session, f"{run}/ann", known, others=others, in_all=SWEPT)
         seen = session.liveliness().declare_subscriber(
             f"{run}/live/*", channel.FifoChannel(PRESENCES), history=True
         )
         self._declared: list[Any] = [announced, seen, served, asked]
         self._others_lines: Channels | None = None
         if self._own.watches_status:
-            others = Channels(session, f"{run}/status", known - {me}, others=OTHERS_LINES)
-            self._others_lines = others
-            self._declared.append(others)
+            self._others_lines = Channels(session, f"{run}/status", known - {me}, others=SWEPT)
+            self._declared.append(self._others_lines)
         self._line_publisher = session.declare_publisher(
             f"{run}/status/{me}",
             congestion_control=zenoh.CongestionControl.DROP,
@@ -158,7 +200,6 @@ class ZenohExchange(ProcessExchange):
                     self._to_announce.wait(left_s)
 
     def _put_line(self) -> None:
-        """Put the newest status line, if it is due and somebody listens."""
         line, now_s = self._line, time.monotonic()
         # Zenoh declares a bool, and returns an object that is always true.
         listening: Any = self._line_publisher.matching_status
@@ -246,7 +287,6 @@ class ZenohExchange(ProcessExchange):
                 self._wake()
 
     def _each(self, channel: zenoh.handlers.Handler[_Item]) -> Iterator[_Item]:
-        """Yield what comes, until this node leaves."""
         while True:
             try:
                 item = channel.recv()

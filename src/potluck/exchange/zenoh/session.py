@@ -76,13 +76,13 @@ class Endpoints:
 
 
 def open_session(
-    endpoints: Endpoints, *, run: str, closing: threading.Event | None = None, mode: str = ""
+    endpoints: Endpoints, *, run: str, closing: threading.Event | None = None
 ) -> zenoh.Session:
     """Open a node's session: a peer if it listens, else a client of the routers it connects to.
     ``run`` is the prefix of all keys. Raise ExchangeError, of one line, for an endpoint that is
     none, a port in use, a certificate that cannot be used, or if ``closing`` was set: a client
     waits for its first router until then."""
-    mode = mode or ("peer" if endpoints.listen else "client")
+    mode = "peer" if endpoints.listen else "client"
     return _open(_config(endpoints, mode, run), endpoints, closing or threading.Event())
 
 
@@ -270,16 +270,13 @@ def _log_unlisted_peers(session: zenoh.Session, names: set[str]) -> None:
     links = session.info.declare_link_events_listener(zenoh.handlers.RingChannel(256), history=True)
 
     def watch() -> None:
-        try:
+        with suppress(zenoh.ZError):  # The session was closed.
             for event in links:
                 name = event.link.auth_identifier
                 if event.kind == zenoh.SampleKind.PUT and name not in names:
-                    _log.warning(
-                        "refused %r at %s: its certificate is good, but it is not listed; add "
-                        "it to the roster or the recipe to let it in",
-                        *(name, event.link.dst),
-                    )
-        except zenoh.ZError:  # The session was closed.
-            return
+                    where = f"refused {name!r} at {event.link.dst}"
+                    why = "its certificate is good, but it is not listed"
+                    way_out = "add it to the roster or the recipe to let it in"
+                    _log.warning("%s: %s; %s", where, why, way_out)
 
     threading.Thread(target=watch, name="potluck-door", daemon=True).start()

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from potluck.model import LanguageModel, LearningRate
-from potluck.model.lora import adapter_off, trained
+from potluck.model.training import adapter_off, trained
 from potluck.node.learning.base import Learning, UpdateReport, silent
 from potluck.node.learning.batch import Batch, Scored
 from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup

@@ -25,7 +25,7 @@ class Gradient:
     """The gradient of a batch's loss, before it is clipped."""
 
     tensors: Sequence[Tensor | None]
-    """Gradient of each trained parameter (``lora.trained``); None where the loss does not reach
+    """Gradient of each trained parameter (``training.trained``); None where the loss does not reach
     it."""
     loss: float
     """Loss over the whole batch; dimensionless."""

@@ -27,7 +27,7 @@ from potluck.node.learning.passes import Portion
 from potluck.node.learning.score import candidates, completed, policy_loss, score_rows, unscored
 from potluck.node.storage import checkpoint
 from potluck.rollout.base import Progress
-from potluck.rollout.tinker.session import TinkerSession
+from potluck.rollout.tinker import TinkerSession
 from potluck.types import NonFiniteError
 
 ADAM = "beta1", "beta2", "grad_clip_norm"

@@ -13,6 +13,7 @@ from potluck.node.learning.learner import Learner
 from potluck.node.storage import checkpoint
 from potluck.rollout.base import (
     Engine,
+    EngineSettings,
     GreedySampler,
     Progress,
     RandomSampler,
@@ -20,7 +21,6 @@ from potluck.rollout.base import (
     Sampler,
 )
 from potluck.rollout.options import EngineOptions
-from potluck.rollout.settings import EngineSettings
 from potluck.types import Completion, PotluckError, Sampling
 
 
@@ -68,11 +68,8 @@ class DistributedEngine(Engine):
             sampling, dice = sampler.sampling, sampler.generator
             drawn = torch.randint(2**62, (self.processes.size,), generator=dice, device=dice.device)
             seeds = drawn.tolist()
-        elif not isinstance(sampler, GreedySampler):
-            raise ProcessGroupError(
-                f"several processes cannot draw by {type(sampler).__name__}; they can by "
-                f"RandomSampler and GreedySampler"
-            )
+        else:
+            assert isinstance(sampler, GreedySampler)
         order = Order(tuple(requests), author, self.engine, self.settings, sampling, tuple(seeds))
         self.processes.broadcast("generate", order)
         return generate_together(self.processes, self.policy, order, progress)
@@ -97,7 +94,10 @@ def generate_together(
         error = caught
     del engine, replica
     policy.empty_cache()
-    parts = processes.all_gather((part, _picklable(error, processes.rank)))
+    told = error
+    if error and not isinstance(error, PotluckError | Interrupted):  # it may not travel
+        told = ProcessGroupError(f"process {processes.rank}: {type(error).__name__}: {error}")
+    parts = processes.all_gather((part, told))
     if error:
         raise error
     total = sum(request.count for request in order.requests)
@@ -152,9 +152,3 @@ def run_worker(
                     raise AssertionError(f"a follower cannot {command!r}")
         except (PotluckError, Interrupted):
             continue
-
-
-def _picklable(error: BaseException | None, rank: int) -> BaseException | None:
-    if error is None or isinstance(error, PotluckError | Interrupted):
-        return error
-    return ProcessGroupError(f"process {rank}: {type(error).__name__}: {error}")

@@ -8,7 +8,7 @@ task in one order. Where a fast node wrote a problem some rounds before a slow o
 what then comes with the rewards of its own earlier completions, which it keeps.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
@@ -36,8 +36,8 @@ class WrittenProblems:
         self._record = record
         self.times = Counter[str]()
         """Rounds in which each problem was written."""
+        self._newest = 0
         self._kept: dict[str, tuple[int, tuple[float, ...]]] = {}
-        self._window = deque[tuple[int, list[str]]]()
         for line in record.each("written"):
             self._add(line["round"], line["rewards"])
 
@@ -49,17 +49,13 @@ class WrittenProblems:
 
     def rewards(self, problem_id: str) -> tuple[float, ...]:
         """Return the rewards of this node's newest completions of the problem, or none."""
-        return self._kept.get(problem_id, (0, ()))[1]
+        round, rewards = self._kept.get(problem_id, (0, ()))
+        return rewards if round > self._newest - WINDOW else ()
 
     def _add(self, round: int, rewards: Mapping[str, Sequence[float]]) -> None:
         self.times.update(rewards.keys())
         self._kept |= {id: (round, tuple(paid)) for id, paid in rewards.items()}
-        self._window.append((round, [*rewards]))
-        while self._window[0][0] <= round - WINDOW:
-            old, ids = self._window.popleft()
-            for id in ids:
-                if id in self._kept and self._kept[id][0] == old:
-                    del self._kept[id]
+        self._newest = round
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
                            ``AutoModelForCausalLM.from_pretrained``; of a node with LoRA
                            adapter_model.safetensors and adapter_config.json, which peft loads
       optimizer.safetensors    one tensor per parameter and moment
-      README.md                the model card, see card.py
+      README.md                the model card, see export.py
       state.json               {"round": rounds that this policy has learned from, ...}
       served.json              instead of weights, where a server has them: its address and paths
       SHA256SUMS               of each file but the card

@@ -7,7 +7,7 @@
 <run>/<node>/recorded.jsonl       some of them token by token, see potluck/reports/tokens.py
 <run>/<node>/events.jsonl         what was told to the user, and when (launch/journal.py)
 <run>/<node>/status.json          what the node is doing now, see potluck/reports/status.py
-<run>/<node>/cost.json, cost.log  what an author has spent, see rollout/texts/books.py
+<run>/<node>/cost.json, cost.log  what an author has spent, see rollout/texts/base.py
 <run>/<node>/in_step.jsonl        one line a round that it began in step with others: the time;
                                   again when the clock was set back since
 <run>/<node>/written.jsonl        at pace = "free", one line a round: the problems that it wrote,

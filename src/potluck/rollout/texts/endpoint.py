@@ -4,7 +4,7 @@ model that refuses a parameter is not sent it again."""
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -12,16 +12,15 @@ from typing import Annotated, Any
 import httpx2
 import msgspec
 
+from potluck.episode import ToolCall, Turn, text_of, turns_in
 from potluck.rollout.base import RolloutError
 from potluck.rollout.server import IS_IT_RUNNING, WAYS_OUT, Client, CutOff
-from potluck.types import Problem
+from potluck.types import Observation, Problem
 
 LATER = (402, 408, 409, 425, 429)
 """Statuses below 500 that may pass: no money left, too slow, a conflict, too early, too often."""
-TIMED_OUT = (408, 504, 524)
-"""Statuses of what stands before a model that may go on to write, and so to cost."""
+TIMED_OUT = (408, 504, 524)  # of what stands before a model that may go on to write, and so to cost
 UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
-"""Errors of a connection over which nothing was sent."""
 READY_S = 20.0
 REFUSABLE = ("max_tokens", "top_p", "temperature", "seed")
 
@@ -44,10 +43,9 @@ class Refused(Exception):
 
 
 class ChatClient(Client):
-    """A client of a served model."""
+    """A client of a served model, by the ``OpenAIOptions`` of its table."""
 
     def __init__(self, options: Any, *, limit_bytes: int = 2**24) -> None:
-        """Take the ``OpenAIOptions`` of its table: their module imports this one."""
         super().__init__(options.address, options.url.rstrip("/"), proxies=True)
         self._options, self._limit_bytes = options, limit_bytes
 
@@ -73,10 +71,9 @@ class ChatClient(Client):
 
     async def _once(self, method: str, path: str, body: object = None) -> bytes:
         """Wait for one answer, empty where it was cut off or is too long."""
+        most = self._limit_bytes
         try:
-            status, headers, raw = await self.send(
-                method, path, body, limit_bytes=self._limit_bytes
-            )
+            status, headers, raw = await self.send(method, path, body, limit_bytes=most)
         except CutOff:  # it may be billed: no attempt that is repeated
             return b""
         except httpx2.TransportError as error:
@@ -127,7 +124,6 @@ def refusal(options: Any, said: str, status: int) -> RolloutError:
 
 
 def _message(text: str) -> str:
-    """Find what an answer says of an error; all of it where it has no message."""
     with suppress(ValueError, RecursionError, KeyError, TypeError):
         return str(json.loads(text)["error"]["message"])
     return text
@@ -162,8 +158,7 @@ class Dialect:
         return {"messages": problem.messages} | taken | ({"n": count} if count > 1 else {})
 
     def again(self, asked: ChatRequest, body: dict[str, Any], refusal: str) -> list[ChatRequest]:
-        """Choose what to ask instead after a ``refusal`` of ``body``: without the parameter that it
-        names, else one by one, else nothing."""
+        """Choose what to ask after a ``refusal``: without what it names; one by one; nothing."""
         for name in REFUSABLE:
             if name in body and re.search(f"['\"`]{name}", refusal):
                 self.left_out.add(name)
@@ -195,3 +190,54 @@ def read_answer(raw: bytes) -> ChatAnswer | None:
         return msgspec.convert(json.loads(raw), ChatAnswer)
     except (ValueError, RecursionError):
         return None
+
+
+# Turns as messages, and back.
+
+
+class _Function(msgspec.Struct):
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+def turn_in(message: Mapping[str, Any]) -> Turn | None:
+    """Read the turn of an assistant's message; None if it says nothing, or what cannot be sent on:
+    arguments that are no JSON object, half a surrogate pair."""
+    try:
+        said = msgspec.convert(message, _Message)
+        calls = tuple(ToolCall(c.function.name, _arguments(c)) for c in said.tool_calls or ())
+        turns = turns_in(text_of([Turn(said.content or "", calls)]))  # as each reader has it
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        return None
+    return turns[0] if turns and (turns[0].content.strip() or turns[0].calls) else None
+
+
+def _arguments(call: _Call) -> dict[str, Any]:
+    # An empty text is how some servers write that there are none.
+    told = call.function.arguments or {}
+    return msgspec.json.decode(told, type=dict[str, Any]) if isinstance(told, str) else told
+
+
+def messages_of(turn: Turn, heard: Sequence[Observation], number: int) -> list[dict[str, Any]]:
+    """Write a turn and what an environment said behind it as messages. Calls have ids of their
+    own: with the server's a request could not be found again after a crash."""
+    ids = [f"c{number:04d}{at:04d}" for at in range(len(turn.calls))]  # Mistral takes 9 letters
+    said: dict[str, Any] = {"role": "assistant", "content": turn.content or None}
+    if turn.calls:
+        functions = [{"name": c.name, "arguments": json.dumps(c.arguments)} for c in turn.calls]
+        calls = zip(ids, functions, strict=True)
+        said["tool_calls"] = [{"id": id, "type": "function", "function": f} for id, f in calls]
+    messages, answers = [said], iter(ids)
+    for each in heard:
+        by = {"role": "tool", "tool_call_id": next(answers, "")} if each.tool else {"role": "user"}
+        messages.append(by | {"content": each.content})
+    return messages

@@ -17,17 +17,14 @@ import msgspec
 
 from potluck.episode import EnvironmentFailed, Turn, digest_of, text_of, turns_in
 from potluck.files import derived_seed
-from potluck.rollout.base import Progress, Requests, RolloutError
-from potluck.rollout.settings import EngineSettings
-from potluck.rollout.texts.base import NO_TOKENS, Written, can_be_read
-from potluck.rollout.texts.messages import turn_in
+from potluck.rollout.base import EngineSettings, Progress, Requests, RolloutError
+from potluck.rollout.texts.base import NO_TOKENS, Ended, Written, can_be_read
+from potluck.rollout.texts.endpoint import turn_in
 from potluck.types import Completion, End, Problem
 
 LONGEST_LINE_BYTES = 2**20
-TURNS = "turns"
-"""Key of an episode, in place of the key of a solution."""
-MOST_BYTES = 2**28
-"""Size of a file: all of it is held in memory, as objects of five times its size."""
+TURNS = "turns"  # key of an episode, in place of the key of a solution
+MOST_BYTES = 2**28  # size of a file: all of it is held in memory, as objects of five times its size
 
 
 class SolutionFile:
@@ -39,8 +36,7 @@ class SolutionFile:
         require_file(path)
         self.path = path
         self.kinds: set[str] = set()  # of its lines: the key of solutions, or TURNS
-        self._texts: list[list[str]] = []
-        self._lines: dict[str, list[int]] = {}
+        self._lines: dict[str, list[tuple[int, list[str]]]] = {}
         try:
             with path.open("rb") as source:
                 lines = iter(partial(source.readline, LONGEST_LINE_BYTES + 1), b"")
@@ -49,15 +45,13 @@ class SolutionFile:
                         where = f"{path}, line {number}"
                         key, kind, texts = _read_line(raw, where, problem, solution)
                         self.kinds.add(kind)
-                        self._lines.setdefault(key, []).append(len(self._texts))
-                        self._texts.append(texts)
+                        self._lines.setdefault(key, []).append((number, texts))
                     if source.tell() > MOST_BYTES:
                         raise RolloutError(f"{path} has more than {MOST_BYTES} bytes; give fewer")
         except OSError as error:
-            raise RolloutError(
-                f"cannot read {path} ({error.strerror}); set [node.NAME.engine] path"
-            ) from error
-        if not self._texts:
+            why = f"cannot read {path} ({error.strerror})"
+            raise RolloutError(f"{why}; set [node.NAME.engine] path") from error
+        if not self._lines:
             wanted = f'expected lines of {{"{problem}": ..., "{solution}": ...}}'
             raise RolloutError(f"{path} holds no solution; {wanted}")
 
@@ -69,9 +63,9 @@ class SolutionFile:
         """Find the solutions of at most ``most`` lines of the problem: all, or drawn ones."""
         lines = self._lines_of(problem)
         drawn = sorted(random.sample(range(len(lines)), min(most, len(lines))))
-        return [text for place in drawn for text in self._texts[lines[place]]]
+        return [text for place in drawn for text in lines[place][1]]
 
-    def _lines_of(self, problem: Problem) -> list[int]:
+    def _lines_of(self, problem: Problem) -> list[tuple[int, list[str]]]:
         keys = {problem.id.strip(), problem.question.strip()}
         return sorted(line for key in keys for line in self._lines.get(key, ()))
 
@@ -97,28 +91,26 @@ class FileEngine:
             texts = self.file.solutions(problem, request.count, random)
             usable = [t for t in texts if can_be_read(t, self._settings.max_new_tokens)]
             if len(usable) < len(texts):
-                longest = self._settings.max_new_tokens
-                self._tell_once(problem, f"longer than {longest} tokens can be")
+                most = self._settings.max_new_tokens
+                self._tell_once(problem, f"longer than {most} tokens can be")
             drawn = sorted(random.sample(range(len(usable)), min(request.count, len(usable))))
-            ended = [(text, self._end(problem, text)) for text in map(usable.__getitem__, drawn)]
-            ends = [(text, *end) for text, end in ended if end]
-            written += [
-                Completion(problem.id, author, i, NO_TOKENS, None, end, text, b"", turns, observed)
-                for i, (text, end, turns, observed) in enumerate(ends)
-            ]
+            ended = filter(None, [self._ended(problem, usable[place]) for place in drawn])
+            for index, each in enumerate(ended):
+                written.append(Completion(problem.id, author, index, NO_TOKENS, None, *each))
             progress(len(written), total)
         return Written(tuple(written))
 
-    def _end(self, problem: Problem, text: str) -> tuple[End, tuple[int, ...], bytes] | None:
-        """Tell the end, turns and digests of a solution; None: an episode that does not end."""
+    def _ended(self, problem: Problem, text: str) -> Ended | None:
+        """Make a completion's fields of a solution; None: an episode that does not end."""
         if not (environment := self._settings.environment):
-            return "stop", (), b""
+            return "stop", text, b"", (), b""
         with suppress(EnvironmentFailed):
             turns = turns_in(text) or ()
             episode = environment.replay(problem, turns)
             if episode.done or len(turns) == len(episode.observations) == environment.max_turns:
                 observed = b"".join(map(digest_of, episode.observations[: len(turns) - 1]))
-                return "stop" if episode.done else "turns", (0,) * len(turns), observed
+                end: End = "stop" if episode.done else "turns"
+                return end, text, b"", (0,) * len(turns), observed
         self._tell_once(problem, "that do not play to an end here")
         return None
 
@@ -132,17 +124,14 @@ class FileEngine:
 def require_file(path: Path) -> None:
     """Raise RolloutError unless ``path`` is a file."""
     if not path.is_file():
-        raise RolloutError(
-            f"there is no file {path}; expected JSON lines in [node.NAME.engine] path"
-        )
+        wanted = "expected JSON lines in [node.NAME.engine] path"
+        raise RolloutError(f"there is no file {path}; {wanted}")
 
 
 def _read_line(raw: bytes, where: str, problem: str, solution: str) -> tuple[str, str, list[str]]:
-    """Read the line's problem, the key of its solutions, and these."""
     if len(raw) > LONGEST_LINE_BYTES:
-        raise RolloutError(
-            f"{where} has more than {LONGEST_LINE_BYTES} bytes; expected one problem a line"
-        )
+        found = f"{where} has more than {LONGEST_LINE_BYTES} bytes"
+        raise RolloutError(f"{found}; expected one problem a line")
     wanted = f'expected {{"{problem}": a text, "{solution}": a text or a list of texts}}'
     try:
         row = msgspec.json.decode(raw.removeprefix(BOM_UTF8))

@@ -1,17 +1,18 @@
-"""The tables [node.NAME.engine] of authors without weights; see docs/authors.md."""
+"""The tables [node.NAME.engine] of what may cost money, and of files; without torch."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from potluck.fields import Amount, ConfigError, Count, Positive
 from potluck.rollout.options import ServedOptions, TextOptions
-from potluck.rollout.settings import EngineSettings
 from potluck.types import Problem, Sampling
 
 if TYPE_CHECKING:
+    from potluck.rollout.base import EngineSettings
     from potluck.rollout.texts.base import Cost, TextEngine
     from potluck.rollout.texts.file import SolutionFile
 
@@ -40,22 +41,18 @@ class PaidOptions(ServedOptions, frozen=True, kw_only=True):
 
     def spent(self, node: str, cost: "Cost") -> str:
         """Say that a limit is reached; empty: none is."""
-        tokens = cost.prompt_tokens + cost.completion_tokens
-        # Sums are rounded.
-        if 0 < self.budget_tokens <= tokens or 0 < self.budget_usd <= round(cost.usd, 9):
-            parts = (
-                f"{cost.prompt_tokens} tokens of prompts, {cost.completion_tokens} of completions"
-            )
-            return f"the budget of {node!r} is spent ({parts}, {cost.usd:.2f} USD)"
+        prompts, completions = cost.prompt_tokens, cost.completion_tokens
+        tokens, usd = prompts + completions, round(cost.usd, 9)  # sums are rounded
+        if 0 < self.budget_tokens <= tokens or 0 < self.budget_usd <= usd:
+            parts = f"{prompts} tokens of prompts, {completions} of completions, {cost.usd:.2f} USD"
+            return f"the budget of {node!r} is spent ({parts})"
         return ""
 
     def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
         super().require_sense(at, dtype=dtype, sampling=sampling)
         if self.budget_usd and not self.usd_per_million_prompt + self.usd_per_million_completion:
-            raise ConfigError(
-                f"[{at}.engine] budget_usd is {self.budget_usd:g}, but no token has a price; set "
-                f"usd_per_million_prompt and usd_per_million_completion"
-            )
+            limit = f"[{at}.engine] budget_usd is {self.budget_usd:g}, but no token has a price"
+            raise ConfigError(f"{limit}; set usd_per_million_prompt and usd_per_million_completion")
 
 
 class OpenAIOptions(
@@ -72,11 +69,10 @@ class OpenAIOptions(
     retries: Amount = 3
     """Further attempts where the server is busy or away; its Retry-After is kept to."""
 
-    def open(self, settings: EngineSettings) -> "TextEngine":
-        from potluck.rollout.texts.episodes import EpisodeRound
-        from potluck.rollout.texts.openai import OpenAIEngine, TextRound
+    def open(self, settings: "EngineSettings") -> "TextEngine":
+        from potluck.rollout.texts.openai import OpenAIEngine
 
-        return OpenAIEngine(self, settings, EpisodeRound if settings.environment else TextRound)
+        return OpenAIEngine(self, settings)
 
     def require_ready(self, *, adapter: bool, longest: int) -> None:
         from potluck.rollout.server import run_loop
@@ -101,7 +97,7 @@ class FileOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", tag=
 
     may_change: ClassVar[bool] = True  # the file may lie elsewhere now
 
-    def open(self, settings: EngineSettings) -> "TextEngine":
+    def open(self, settings: "EngineSettings") -> "TextEngine":
         from potluck.rollout.texts.file import FileEngine
 
         return FileEngine(self.read(), settings)
@@ -130,3 +126,44 @@ class FileOptions(TextOptions, frozen=True, kw_only=True, tag_field="name", tag=
         from potluck.rollout.texts.file import require_file
 
         require_file(Path(self.path).expanduser())
+
+
+class TinkerOptions(PaidOptions, frozen=True, kw_only=True, tag_field="name", tag="tinker"):
+    """A server writes with the node's model and trains its adapter: docs/tinker.md."""
+
+    tokenizer: str = ""
+    """Folder or Hugging Face id of the model's tokenizer and config.json; empty: ``model``."""
+    usd_per_million_train: Price = 0.0
+    """Price of a million tokens that are trained on, US dollars."""
+
+    trains: ClassVar[bool] = True
+    uses: ClassVar[frozenset[str] | None] = frozenset(
+        {"engine", "weight", "stranger", "model", "lora", "learning_rate", "lr_schedule"}
+        | {"warmup_updates", "adam_betas", "gradient_clip_norm"}
+    )
+    of_library: ClassVar[tuple[str, ...]] = (
+        *("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD", "TINKER_PROJECT_ID", "TINKER_TAGS"),
+        *("CLOUDFLARE_ACCESS_CLIENT_ID", "CLOUDFLARE_ACCESS_CLIENT_SECRET"),
+    )
+
+    def reads(self, model: str) -> str:
+        return self.tokenizer or model
+
+    def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
+        super().require_sense(at, dtype=dtype, sampling=sampling)
+        prices = self.usd_per_million_prompt, self.usd_per_million_completion
+        if self.budget_usd and not all((*prices, self.usd_per_million_train)):
+            raise ConfigError(
+                f"[{at}.engine] budget_usd is {self.budget_usd:g}, but not every token has a "
+                f"price; set usd_per_million_prompt, ..._completion and ..._train"
+            )
+        if sampling != Sampling():
+            raise ConfigError(
+                f"[{at}.engine] 'tinker' tells log-probabilities of whole policies at temperature "
+                f"1, but [sampling] has {sampling}; drop temperature, top_k and top_p there"
+            )
+
+    def training_cost(self, tokens: int) -> "Cost":
+        """Bound the cost of tokens that are scored, which may be billed either way, or learned."""
+        dearer = max(self.usd_per_million_train, self.usd_per_million_prompt)
+        return replace(self, usd_per_million_prompt=dearer).cost(tokens, 0)

@@ -7,52 +7,50 @@ each writing some of it is scored again with the weights that are trained here. 
 
 A server gives those before everything (vLLM's ``--logprobs-mode raw_logprobs``: right where
 T = 1) or after everything (``processed_logprobs``: right where nothing is truncated). Where T is
-not 1 and something is truncated, neither are right, and the engine refuses.
+not 1 and something is truncated, neither are right, and ``VllmOptions`` refuse the recipe.
 """
 
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from queue import Empty, Queue
 from threading import Event
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 from torch import Tensor
 
 from potluck.files import derived_seed
 from potluck.model.policy import LanguageModel
-from potluck.rollout.base import (
-    TICK_S,
-    Engine,
-    GreedySampler,
-    Progress,
-    RandomSampler,
-    Requests,
-    RolloutError,
-    Sampler,
+from potluck.rollout import base
+from potluck.rollout.base import TICK_S, Progress, RandomSampler, Requests, RolloutError, Sampler
+from potluck.rollout.episodes import Episodes
+from potluck.rollout.server import Ears, begin_loop, together
+from potluck.rollout.vllm.client import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    Disconnected,
+    VllmClient,
+    WeightSync,
+    as_it_was,
+    trained_copy,
 )
-from potluck.rollout.server import Address, begin_loop, together
-from potluck.rollout.vllm.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Disconnected, VllmClient
 from potluck.rollout.vllm.response import ServerRequest, read_response, require_ours
-from potluck.rollout.vllm.weights import WeightSync, as_it_was, trained_copy
 from potluck.types import Completion
 
 
 @dataclass(frozen=True, eq=False)
-class ServerEngine(Engine):
+class ServerEngine(base.Engine):
     """An engine on a copy of a LanguageModel that a server has."""
 
     policy: LanguageModel
-    options: Any
-    """Options of its table, ``VllmOptions``: their module imports this one."""
+    options: Any  # options of its table, ``VllmOptions``: their module imports this one
     weight_sync: WeightSync
-    kind: "type[ServerWriting]"
 
     @property
     def server_mismatch(self) -> float | None:
@@ -66,7 +64,8 @@ class ServerEngine(Engine):
         total = sum(each.count for each in server_requests)
         while wait([self.weight_sync.writing], TICK_S).not_done:
             progress(0, total)  # an evaluation, with other weights
-        return self.kind(self, server_requests, sampler, author).collect(progress)
+        kind = ServerPlaying if self.settings.environment else ServerWriting
+        return kind(self, server_requests, sampler, author).collect(progress)
 
     @property
     def overlaps(self) -> bool:
@@ -80,7 +79,7 @@ class ServerEngine(Engine):
         return ServerWriting(self, server_requests, sampler, author, kept)
 
     def _requests(self, requests: Requests, sampler: Sampler) -> list[ServerRequest]:
-        seed, server_requests = _seed(sampler), []
+        drawn, made = _seed(sampler), []
         of_all = {
             "model": self.options.model,
             **sampling_of(sampler),
@@ -91,17 +90,14 @@ class ServerEngine(Engine):
             "return_tokens_as_token_ids": True,
         }
         for place, asked in enumerate(self.prompted(requests)):
-            body = {
-                "prompt": asked.prompt_P.tolist(),
-                "n": asked.count,
-                "max_tokens": asked.longest,
-                # A server adds 0, 1, 2, ... to it for the completions of one request, which must
-                # not overflow 63 bits.
-                "seed": derived_seed(f"{seed}/{place}") >> 1,
-            }
-            made = asked.problem, asked.prompt_P, asked.count, asked.longest, of_all | body
-            server_requests.append(ServerRequest(*made))
-        return [each for each in server_requests if each.count]
+            # A server adds 0, 1, 2, ... to a seed for the completions of one request: it must leave
+            # 63 bits.
+            seed = derived_seed(f"{drawn}/{place}") >> 1
+            body = {"prompt": asked.prompt_P.tolist(), "n": asked.count, "seed": seed}
+            body |= of_all | {"max_tokens": asked.longest}
+            given = asked.problem, asked.prompt_P, asked.count, asked.longest
+            made.append(ServerRequest(*given, body))
+        return [each for each in made if each.count]
 
 
 Check = tuple[ServerRequest, Sequence[Completion]]  # which are scored again
@@ -116,8 +112,6 @@ class ServerWriting:
     by the process that had the weights.
     """
 
-    _client: VllmClient
-
     def __init__(
         self,
         engine: "ServerEngine",
@@ -131,6 +125,7 @@ class ServerWriting:
         self._sampler, self._author = sampler, author
         self.ends = 0, len(requests) - 1
         self._weight_sync, self._place = engine.weight_sync, engine.weight_sync.snapshot()
+        self._waiting = dict(enumerate(requests))
         self._arrived: Queue[tuple[int, list[Completion], list[Check]] | None] = Queue()
         self._slots, self._ended = asyncio.Semaphore(engine.options.concurrency), Event()
         self._work: Future[None] = begin_loop(self._run(), self._ended)
@@ -183,39 +178,38 @@ class ServerWriting:
             await self._weight_sync.sleep(self._client)
 
     async def _write(self) -> None:
-        waiting, client, again = dict(enumerate(self._requests)), self._client, False
+        client, again, broken = self._client, False, list[Disconnected]()
         begun_s, pause_s = time.monotonic(), FIRST_PAUSE_S
-        while waiting:
-            breaks, before = client.breaks, len(waiting)
+
+        async def ask(number: int, breaks: int) -> None:
+            try:
+                await self._ask_fully(number, breaks, again)
+            except Disconnected as error:
+                broken.append(error)
+
+        while self._waiting:
+            breaks, before = client.breaks, len(self._waiting)
             await self._weight_sync.push(client, self._place)
-            broken = await self._ask_all(waiting, breaks, again)
+            await together(ask(number, breaks) for number in self._open())
             if broken:
                 self._weight_sync.forget()
                 again = True
-                if len(waiting) < before:
+                if len(self._waiting) < before:
                     begun_s, pause_s = time.monotonic(), FIRST_PAUSE_S
                 if time.monotonic() + pause_s - begun_s > client.address.timeout_s:
                     raise broken[0]
+                broken.clear()
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    async def _ask_all(
-        self, waiting: dict[int, ServerRequest], breaks: int, again: bool
-    ) -> list[Disconnected]:
-        """Take what is answered out of ``waiting``; return the breaks that requests have met."""
-        broken: list[Disconnected] = []
+    def _open(self) -> list[int]:
+        return [*self._waiting]
 
-        async def ask(place: int, request: ServerRequest) -> None:
-            try:
-                written = await self._ask(request, breaks)
-            except Disconnected as error:
-                broken.append(error)
-                return
-            check: Check = waiting.pop(place), written
-            self._arrived.put((place, written, [check] if again or place in self.ends else []))
-
-        await together(ask(*each) for each in waiting.items())
-        return broken
+    async def _ask_fully(self, number: int, breaks: int, again: bool) -> None:
+        """Ask until an answer has come, and take its request out of those that wait."""
+        written = await self._ask(self._waiting[number], breaks)
+        check: Check = self._waiting.pop(number), written
+        self._arrived.put((number, written, [check] if again or number in self.ends else []))
 
     async def _ask(self, request: ServerRequest, breaks: int) -> list[Completion]:
         # The cache of an older version's prompts is never used again.
@@ -228,51 +222,84 @@ class ServerWriting:
         return read_response(raw, request, self._client, policy=policy, author=self._author)
 
 
-async def require_server(address: Address, model: str, *, adapter: bool, longest: int) -> None:
-    """Raise RolloutError unless a server is there now that serves ``model``, or is to get it as
-    an adapter, with ``longest`` tokens of prompt and completion together."""
-    async with VllmClient(replace(address, timeout_s=min(address.timeout_s, 5.0))) as client:
-        raw = await client.ask("GET", "/v1/models")
-        try:
-            cards = {card["id"]: card for card in msgspec.json.decode(raw)["data"]}
-        except (msgspec.DecodeError, UnicodeError, RecursionError, KeyError, TypeError) as error:
-            raise client.refuse("lists no models", "is its url that of a server?") from error
-        if not adapter and model not in cards:
-            there = ", ".join(map(repr, cards)) or "none"
-            raise client.refuse(
-                f"serves {there}, not {model!r}", "set [node.NAME.engine] model to one of them"
-            )
-        lengths = [card.get("max_model_len") for card in cards.values()]
-        if short := [n for n in lengths if isinstance(n, int) and n < longest]:
-            raise client.refuse(
-                f"has room for {short[0]} tokens, but prompt and completion may have {longest}",
-                "raise its --max-model-len, or lower [sampling] max_total_tokens",
-            )
+class ServerPlaying(ServerWriting):
+    """Episodes of a list of requests, each a chain of requests: ids in and ids out.
+
+    The prompt of a turn is all that was read and sampled before it, so the server has it in its
+    cache. One whose connection breaks asks for its turn anew.
+    """
+
+    _episodes: Episodes
+
+    async def _write(self) -> None:
+        engine, settings = self._engine, self._engine.settings
+        assert settings.environment
+        self._chains: list[tuple[int, list[tuple[ServerRequest, Completion]]]] = []
+        self._next: dict[int, ServerRequest] = {}
+        self._episodes = Episodes(engine.policy, settings.environment, self._author)
+        with closing(self._episodes):
+            self._ears = Ears(lambda wait_s: self._episodes.heard(wait_s).items())
+            for place, request in enumerate(self._requests):
+                room = settings.longest(engine.policy.context) - len(request.prompt_P)
+                for index in range(request.count):
+                    limits = {"tokens": settings.max_new_tokens, "room": room}
+                    self._episodes.begin(len(self._chains), request.problem, index, **limits)
+                    self._chains.append((place, []))
+                    self._ask_next(len(self._chains) - 1, request.prompt_P)
+            await super()._write()
+
+    def _ask_next(self, episode: int, ids: np.ndarray) -> None:
+        """Make the request for the turn behind what was read and sampled, and ``ids``."""
+        place, chain = self._chains[episode]
+        if chain:
+            before, turn = chain[-1]
+            ids = np.concatenate([before.prompt_P, turn.token_T[:-1], ids])
+        whole, left = self._requests[place], self._episodes.left(episode)
+        seed = derived_seed(f"{whole.body['seed']}/{episode}/{len(chain)}") >> 1
+        body = whole.body | {"prompt": ids.tolist(), "n": 1, "max_tokens": left, "seed": seed}
+        self._next[episode] = replace(whole, prompt_P=ids, count=1, token_budget=left, body=body)
+
+    def _open(self) -> list[int]:
+        return [*self._next]
+
+    async def _ask_fully(self, number: int, breaks: int, again: bool) -> None:
+        while request := self._next.get(number):
+            (turn,) = await self._ask(request, breaks)
+            del self._next[number]
+            assert turn.logp_T is not None
+            self._chains[number][1].append((request, turn))
+            if self._episodes.wrote(number, turn.token_T.tolist(), turn.logp_T.tolist()):
+                ids = await self._ears.hear(number)
+                if ids is not None:
+                    self._ask_next(number, ids)
+        place, _ = self._chains[number]
+        of_place = [at for at, (its, _) in enumerate(self._chains) if its == place]
+        if any(self._episodes.is_open(at) for at in of_place):
+            return
+        if self._waiting.pop(place, None) is None:  # its last two episodes ended at one look
+            return
+        # What it pays may take its time, in which others go on.
+        take, notify = self._episodes.take, self._engine.settings.notify
+        written = await asyncio.to_thread(take, of_place, notify)
+        checked = of_place if again else of_place[:1] if place in self.ends else []
+        chains = [self._chains[at][1] for at in checked]
+        turns = [turn for chain in chains for turn in (chain[0], chain[-1])]
+        self._arrived.put((place, written, [(request, [turn]) for request, turn in turns]))
 
 
 def sampling_of(sampler: Sampler) -> dict[str, float]:
     """Say ``sampler`` in a server's words, its defaults switched off.
 
-    A server takes missing ones from the model's generation_config.json. Raise RolloutError if no
-    server can draw like this and say how likely each token was.
+    A server takes missing ones from the model's generation_config.json.
     """
     plain = {"min_p": 0.0, "repetition_penalty": 1.0}
     plain |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}
-    match sampler:
-        case GreedySampler():
-            return plain | {"temperature": 0.0, "top_k": 0, "top_p": 1.0}
-        case RandomSampler(sampling=sampling):
-            if sampling.temperature != 1 and sampling.truncates:
-                raise RolloutError(
-                    f"a server's log-probabilities are right at temperature 1 or without top_k and "
-                    f"top_p, but [sampling] has {sampling}; change one of them"
-                )
-            return plain | asdict(sampling)
-        case _:
-            raise RolloutError(
-                f"a server cannot draw by {type(sampler).__name__}; it can by RandomSampler and "
-                f"GreedySampler"
-            )
+    if isinstance(sampler, base.GreedySampler):
+        return plain | {"temperature": 0.0, "top_k": 0, "top_p": 1.0}
+    if not isinstance(sampler, RandomSampler):
+        kind = type(sampler).__name__
+        raise RolloutError(f"a server draws by RandomSampler and GreedySampler, not by {kind}")
+    return plain | asdict(sampler.sampling)
 
 
 def _seed(sampler: Sampler) -> int:

@@ -111,13 +111,10 @@ def require_ours(
 
         X ln(mean |told - owed| / mean |told - other|)   nats.
     """
-    rows = [
-        replace(c, token_T=c.token_T[:CHECKED_TOKENS], logp_T=c.logp_T[:CHECKED_TOKENS])
-        for c in completions[:CHECKED_ROWS]
-        if c.logp_T is not None
-    ]
-    server, tolerance = options.url, options.tolerance
-    told_X = np.concatenate([c.logp_T for c in rows if c.logp_T is not None])
+    most, tolerance = CHECKED_TOKENS, options.tolerance
+    pairs = [(c, c.logp_T[:most]) for c in completions[:CHECKED_ROWS] if c.logp_T is not None]
+    rows = [replace(c, token_T=c.token_T[:most], logp_T=logp_T) for c, logp_T in pairs]
+    told_X = np.concatenate([logp_T for _, logp_T in pairs])
     temperature = sampler.sampling.temperature if isinstance(sampler, RandomSampler) else 1.0
     policy.network.eval()
     with torch.no_grad():
@@ -127,18 +124,17 @@ def require_ours(
     apart, other = float(gap_X.mean()), float(np.abs(told_X - other_X).mean())
     owed_mode = "raw_logprobs" if temperature == 1 else "processed_logprobs"
     evidence = len(told_X) * (log(max(apart, LEAST)) - log(max(other, LEAST)))
+    what = f"the log-probabilities of the server at {options.url}"
     if evidence > EVIDENCE and other <= tolerance:
         raise RolloutError(
-            f"the log-probabilities of the server at {server} are those of another mode: "
-            f"{other:.2g} nats a token from these, {apart:.2g} from those that are owed; start it "
-            f"with --logprobs-mode {owed_mode}, see docs/vllm.md"
+            f"{what} are those of another mode: {other:.2g} nats a token from these, {apart:.2g} "
+            f"from those that are owed; start it with --logprobs-mode {owed_mode}, see docs/vllm.md"
         )
     if not apart <= tolerance:
         raise RolloutError(
-            f"the log-probabilities of the server at {server} differ from this model's by "
-            f"{apart:.3g} nats a token, more than {tolerance:g}: it has other weights"
-            f"{_hint(policy)}, or was not started with --logprobs-mode {owed_mode}; see "
-            f"docs/vllm.md"
+            f"{what} differ from this model's by {apart:.3g} nats a token, more than {tolerance:g}:"
+            f" it has other weights{_hint(policy)}, or was not started with --logprobs-mode "
+            f"{owed_mode}; see docs/vllm.md"
         )
     return gap_X
 

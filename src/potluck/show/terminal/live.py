@@ -1,8 +1,11 @@
-"""Progress of a run: bars in a terminal, plain lines anywhere else."""
+"""Displays of a run while it goes: bars in a terminal, plain lines anywhere else, lines of JSON."""
 
+import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from itertools import islice
 from typing import Self
 
@@ -11,9 +14,9 @@ from rich.console import Console
 from rich.text import Text
 
 from potluck.files import printable
-from potluck.reports import EvaluationReport, RoundReport, seconds_left, stats_of, waited_share
-from potluck.reports.events import Evaluated, Event, PhaseProgress, RoundDone
+from potluck.reports import EvaluationReport, RoundReport, events, stats_of, waited_share
 from potluck.show.terminal.text import decimal, duration, percent, spent
+from potluck.types import PotluckError
 
 PLAIN_EVERY_S = 60.0
 """Least time between two lines about phases, where there is no terminal for bars."""
@@ -66,18 +69,18 @@ class LiveDisplay:
         # The bars go, also when the run failed: what is printed below them must be readable.
         self._progress.stop()
 
-    def show(self, event: Event) -> None:
+    def show(self, event: events.Event) -> None:
         match event:
-            case PhaseProgress():
+            case events.PhaseProgress():
                 self._phase(event)
-            case RoundDone(node=node, report=report):
+            case events.RoundDone(node=node, report=report):
                 self._round_done(node, report)
-            case Evaluated(node=node, report=evaluation):
+            case events.Evaluated(node=node, report=evaluation):
                 self._evaluated(node, evaluation)
             case _:
                 self._print(Text(printable(event.text, 2000)))
 
-    def _phase(self, event: PhaseProgress) -> None:
+    def _phase(self, event: events.PhaseProgress) -> None:
         node, phase = printable(event.node, 32), printable(event.phase, 16)
         note = NOTES.get(event.phase, "")
         if not self._console.is_terminal:
@@ -125,8 +128,10 @@ class LiveDisplay:
 
     def _left(self) -> str:
         """Say how much time is left; "" while that is not known, and at the end."""
-        left_s = seconds_left(self._ended_s, self._rounds - self._furthest)
-        return f"{duration(left_s)} left" if left_s else ""
+        ended_s, rounds = self._ended_s, self._rounds - self._furthest
+        if len(ended_s) < 2 or not rounds:
+            return ""
+        return f"{duration(rounds * (ended_s[-1] - ended_s[0]) / (len(ended_s) - 1))} left"
 
     def _evaluated(self, node: str, report: EvaluationReport) -> None:
         line = self._start_of_line(report.round, node)
@@ -170,3 +175,30 @@ def _troubles(report: RoundReport) -> Iterator[str]:
 
 def _names(names: Iterable[str]) -> str:
     return printable(", ".join(printable(name, 40) for name in names), 80)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Facts about a run that a display needs when it opens."""
+
+    console: Console
+    rounds: int
+    first_round: int = 0
+    """Round in which a resumed run goes on; from 0."""
+
+
+DISPLAYS: dict[str, Callable[[Watched], AbstractContextManager[events.Display]]] = {
+    "live": lambda run: LiveDisplay(run.console, rounds=run.rounds, first_round=run.first_round),
+    "lines": lambda run: nullcontext(events.EventLines(sys.stdout)),
+    "none": lambda run: nullcontext(events.Fanout()),
+}
+
+
+@contextmanager
+def open_displays(names: Sequence[str], run: Watched) -> Iterator[events.Display]:
+    """Open these displays until the block ends; raise PotluckError if there is none of a name."""
+    if unknown := [name for name in names if name not in DISPLAYS]:
+        raise PotluckError(f"--display is {unknown[0]!r}; choose one of {', '.join(DISPLAYS)}")
+    with ExitStack() as stack:
+        opened = [stack.enter_context(DISPLAYS[name](run)) for name in dict.fromkeys(names)]
+        yield events.Fanout(opened)

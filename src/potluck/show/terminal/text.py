@@ -19,20 +19,12 @@ def formatted(value: float | None, format: str) -> str:
 
 
 def decimal(value: float | None, digits: int = 3) -> str:
-    """Return a decimal number, or a dash.
-
-    >>> decimal(0.5), decimal(None), decimal(-0.0001)
-    ('0.500', '-', '0.000')
-    """
+    """Return a decimal number, or a dash; never "-0.000"."""
     return formatted(value, f"z.{digits}f")
 
 
 def percent(value: float | None) -> str:
-    """Return a share in whole percent, or a dash.
-
-    >>> percent(0.204), percent(None)
-    ('20%', '-')
-    """
+    """Return a share in whole percent, or a dash."""
     return formatted(value, "z.0%")
 
 
@@ -44,20 +36,12 @@ def duration(seconds: float) -> str:
 
 
 def label(method: str) -> str:
-    """Return a method's title as the paper has it; a weight of one's own as it is called.
-
-    >>> label("f-tis"), label("nois"), label("mine.py:weight")
-    ('F-TIS', 'NoIS', 'mine.py:weight')
-    """
+    """Return a method's title as the paper has it; a weight of one's own as it is called."""
     return METHODS[method].title if method in METHODS else method
 
 
 def sparkline(shares: Sequence[float], width: int = 16) -> str:
-    """Draw a curve as one line of blocks. Its axis is 0 to 1, so that two can be compared.
-
-    >>> sparkline([0.0, 0.5, 1.0])
-    '▁▅█'
-    """
+    """Draw a curve as one line of blocks. Its axis is 0 to 1, so that two can be compared."""
     if (last := len(shares) - 1) >= width:  # evenly spread, the first and the last among them
         shares = [shares[round(at * last / (width - 1))] for at in range(width)]
     return "".join(SPARKS[min(7, max(0, int(share * 8)))] for share in shares)

@@ -12,14 +12,14 @@ from potluck.reports.events import Alert, Display, Evaluated, Event, Notice, Rou
 from potluck.reports.runs import COMPLETIONS, RECORDED
 from potluck.reports.tail import Tail, newest
 from potluck.reports.tokens import Recorded
-from potluck.show.trackers import base
-from potluck.show.trackers.libraries import TensorBoard, Trackio, Wandb, has_credentials
+from potluck.show.trackers import libraries
+from potluck.show.trackers.libraries import About, Recording, Tracker
 from potluck.types import PotluckError
 
-TRACKERS: Mapping[str, Callable[[base.About], base.Tracker]] = {
-    "tensorboard": TensorBoard,
-    "wandb": Wandb,
-    "trackio": Trackio,
+TRACKERS: Mapping[str, Callable[[About], Tracker]] = {
+    "tensorboard": libraries.TensorBoard,
+    "wandb": libraries.Wandb,
+    "trackio": libraries.Trackio,
 }
 """Trackers by their name in ``[log] to``, the library's and the extra's."""
 MOST_RECORDED_BYTES = 1 << 20
@@ -34,7 +34,7 @@ def require_trackers(names: Sequence[str], *, wandb_mode: str) -> None:
                 f"pip install 'potluck[{name}]', or take it out"
             )
     # Left to itself W&B would ask on the terminal, in the middle of the display.
-    if "wandb" in names and wandb_mode == "online" and not has_credentials():
+    if "wandb" in names and wandb_mode == "online" and not libraries.has_credentials():
         raise PotluckError(
             "[log] to names 'wandb', which knows no account here; call `wandb login`, or set "
             "wandb_mode = 'offline'"
@@ -44,7 +44,7 @@ def require_trackers(names: Sequence[str], *, wandb_mode: str) -> None:
 class NewCompletions:
     """Reader of the lines that a node adds to its completions.jsonl."""
 
-    def __init__(self, about: base.About) -> None:
+    def __init__(self, about: About) -> None:
         self._about = about
         self._tail = Tail(about.folder / about.node / COMPLETIONS, dict[str, Any])
         self._turns: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
@@ -62,18 +62,16 @@ class NewCompletions:
         own = (line for line in lines if line.pop("author") == self._about.node)
         return [*islice(own, self._about.completions)]
 
-    def recorded(self, round: int) -> list[base.Recording]:
+    def recorded(self, round: int) -> list[Recording]:
         """Return the first of all authors' completions that are recorded of ``round``."""
         lines = newest(self._tail.path.with_name(RECORDED), Recorded, MOST_RECORDED_BYTES)
         these = (line for line in lines if line.round == round)
         return [*map(self._recording, islice(these, self._about.completions))]
 
-    def _recording(self, line: Recorded) -> base.Recording:
+    def _recording(self, line: Recorded) -> Recording:
         answer = [{"role": "assistant", "content": line.text}]
         said = self._turns.get((line.problem, line.author, line.index), answer)
-        return base.Recording(
-            line, [{"role": "user", "content": line.question}, *map(_message, said)]
-        )
+        return Recording(line, [{"role": "user", "content": line.question}, *map(_message, said)])
 
 
 def _message(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,10 +85,10 @@ class Tracked:
     """Display that draws curves: it is shown everything, and hands on the numbers. If a tracker
     fails inside the ``with`` block, the run goes on without it, with a message on ``display``."""
 
-    def __init__(self, display: Display, names: Sequence[str], nodes: Sequence[base.About]) -> None:
+    def __init__(self, display: Display, names: Sequence[str], nodes: Sequence[About]) -> None:
         self._display, self._nodes = display, nodes
         self._names = tuple(dict.fromkeys(names))
-        self._open: list[tuple[str, str, base.Tracker]] = []
+        self._open: list[tuple[str, str, Tracker]] = []
         self._new = {each.node: NewCompletions(each) for each in nodes if each.completions}
 
     def __enter__(self) -> Self:
@@ -115,20 +113,20 @@ class Tracked:
     def show(self, event: Event) -> None:
         match event:
             case RoundDone(node=node, report=report):
-                round, values = report.round, base.round_values(as_line(report))
+                round, values = report.round, libraries.round_values(as_line(report))
                 self._tell(node, lambda its: its.log(round, values))
                 if new := self._new.get(node):
                     rows, recorded = new.rows(round), new.recorded(round)
                     if rows:
                         self._tell(node, lambda its: its.table(round, rows, recorded))
             case Evaluated(node=node, report=evaluation):
-                values = base.evaluation_values(as_line(evaluation))
+                values = libraries.evaluation_values(as_line(evaluation))
                 self._tell(node, lambda its: its.log(evaluation.round, values))
             case Alert(node=node):
                 title = f"{node}: {event.kind}"
                 self._tell(node, lambda its: its.alert(event.round, title, event.text))
 
-    def _tell(self, node: str, tell: Callable[[base.Tracker], None]) -> None:
+    def _tell(self, node: str, tell: Callable[[Tracker], None]) -> None:
         for entry in [entry for entry in self._open if entry[1] == node]:
             name, _, tracker = entry
             try:

@@ -1,6 +1,7 @@
 """A run's folder as a feed: what its nodes have written, and what they write while it is read."""
 
 import shlex
+import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 from msgspec.structs import asdict, replace
 
 from potluck.files import JOINED, LOCAL_SWARM
@@ -21,17 +23,20 @@ from potluck.reports.status import FolderStatus
 from potluck.reports.tail import Change, Tail, newest
 from potluck.show.terminal.show import title_of
 from potluck.show.web import views
-from potluck.show.web.feed import NotHereError, RunFeed
 from potluck.show.web.rounds import MOST_ROWS, NodeRounds, numbers_in, pair_columns
 from potluck.show.web.states import GONE_S, MOST_NODES, Here, facts_of, node_views
 from potluck.show.web.texts import NodeTexts
-from potluck.types import NODE_NAME
+from potluck.types import NODE_NAME, PotluckError
 
 ONCE = ("message", "checkpoint", *get_args(PeerChange))
 """Kinds of events that several nodes tell of one thing."""
 MOST_EVENTS = 500
 PAIR_BYTES = 256 << 20
 """Most of a file that is read for pairs, from its end."""
+
+
+class NotHereError(PotluckError):
+    """A run, node or experiment that was asked for and is not here."""
 
 
 class NodeFolder:
@@ -120,12 +125,20 @@ def read_pairs(folder: Path, wanted: str | None = None) -> dict[str, views.PairV
     }
 
 
-class WatchedRun(RunFeed):
-    """Feed of one run from its folder; ``begins`` tells that it may not have been made yet."""
+class WatchedRun:
+    """One run from its folder: sections of its view that each look makes anew, and the rounds of
+    its nodes. All pages that show it share one look."""
 
     def __init__(self, folder: Path, *, begins: bool = False) -> None:
-        super().__init__()
+        """Begin to watch; ``begins`` tells that the run may not have been made yet."""
         self.folder = folder
+        self._lock = threading.RLock()
+        self._step, self._now_s, self._looked_s = 0, 0.0, float("-inf")
+        self._sections: dict[str, Any] = {}
+        self._changed: dict[str, int] = {}
+        """Step in which each section was last another one."""
+        self._messages: dict[int, tuple[bytes, bool]] = {}
+        """Messages of the present step, by the step that their readers have."""
         self._begins, self._began_s = begins, time.time()
         self._recipe: runs.RecipeRead | None = None
         self._nodes: dict[str, NodeFolder] = {}
@@ -133,7 +146,49 @@ class WatchedRun(RunFeed):
         """Folders <run>/control.KIND.NODE/NODE, or control.own-part/NODE, by node and kind."""
         self._matrix: views.Matrix = {}
 
+    def look(self, *, every_s: float = 0.0) -> int:
+        """Take in what is new, unless this was done less than ``every_s`` ago; return the number of
+        the present state, from 1."""
+        # While one reader looks, which can take seconds, the others keep no thread waiting.
+        if not self._lock.acquire(blocking=not (every_s and self._step)):
+            return self._step
+        try:
+            if time.monotonic() - self._looked_s < every_s:
+                return self._step
+            self._now_s, step = time.time(), self._step + 1
+            made = self._make(step)
+            new = {name for name, it in made.items() if self._sections.get(name) != it}
+            self._sections |= made
+            self._changed |= dict.fromkeys(new, step)
+            if new or any(node.rounds.newest_step == step for node in self._nodes.values()):
+                self._step = step
+                self._messages.clear()
+            self._looked_s = time.monotonic()
+            return self._step
+        finally:
+            self._lock.release()
+
+    def view(self, since: int = 0) -> views.RunView:
+        """Return what changed after the state of number ``since``; all of it if that is 0."""
+        with self._lock:
+            rows = {name: node.rounds.since(since) for name, node in self._nodes.items()}
+            return views.RunView(
+                now_s=self._now_s,
+                curves={name: its for name, its in rows.items() if its} or None,
+                **{name: self._sections[name] for name, at in self._changed.items() if at > since},
+            )
+
+    def message(self, since: int) -> tuple[bytes, bool]:
+        """Return (that view as JSON, whether the run is over). Readers share one: 200 readers that
+        make their own would hold 200 of them."""
+        with self._lock:
+            if since not in self._messages:
+                view = self.view(since)
+                self._messages[since] = msgspec.json.encode(view), view.is_over
+            return self._messages[since]
+
     def _make(self, step: int) -> dict[str, Any]:
+        """Take in what is new; return the sections that may be others now."""
         with suppress(runs.RunReadError):
             self._recipe = runs.read_recipe(self.folder)  # a resume may change it
         self._find_nodes()
@@ -174,8 +229,7 @@ class WatchedRun(RunFeed):
             files = (runs.METRICS, runs.STATUS, runs.EVENTS, runs.EVALUATION)
             # A link may lead out of the run.
             if new and not folder.is_symlink() and any((folder / name).is_file() for name in files):
-                node = self._nodes[folder.name] = NodeFolder(folder)
-                self._rounds[folder.name] = node.rounds
+                self._nodes[folder.name] = NodeFolder(folder)
 
     def _look_at_controls(self, step: int) -> list[views.ControlView]:
         """Read what is new of the controls; return each node beside each of them."""
@@ -270,4 +324,5 @@ class WatchedRun(RunFeed):
         raise NotHereError(f"{learner} has seen nothing of {author[:40]!r}")
 
     def texts(self, node: str, round: int | None = None) -> views.TextsView:
+        """Return a round's completions, of the newest round if it is not given."""
         return self._node(node).texts.of_round(round)

@@ -1,4 +1,4 @@
-"""Folders as one feed: the runs and the experiments that are found below them.
+"""All that one server shows: the runs and the experiments that are found below them.
 
 An id is a path below the folder that is watched. It is looked up among those that were found, and
 never joined to a path, so no id leads out of it.
@@ -13,8 +13,8 @@ from pathlib import Path
 from potluck.reports import EvaluationReport, RoundReport, mean
 from potluck.reports.runs import EVALUATION, METRICS, STATUS, RunReadError, read_recipe, read_status
 from potluck.reports.tail import newest
-from potluck.show.web.feed import ExperimentFeed, NotHereError, RunFeed, experiment_feeds
-from potluck.show.web.folder import WatchedRun, run_changed_s
+from potluck.show.web.folder import NotHereError, WatchedRun, run_changed_s
+from potluck.show.web.page import ExperimentFeed, experiment_feeds
 from potluck.show.web.states import MOST_NODES, Here, facts_of, node_views
 from potluck.show.web.views import RunEntry, StartView, State
 from potluck.types import NODE_NAME, RunFolderError
@@ -32,7 +32,7 @@ WORST: tuple[State, ...] = (
 
 
 class Place:
-    """Feed of folders; of one run if that is all there is to see."""
+    """Folders of runs; one run of id "" if that is all there is to see."""
 
     def __init__(self, folders: Sequence[Path], *, begins: bool = False) -> None:
         self._folders = tuple(folders)
@@ -61,7 +61,7 @@ class Place:
             is_cut=is_cut or len(runs) > MOST_RUNS,
         )
 
-    def run(self, run: str) -> RunFeed:
+    def run(self, run: str) -> WatchedRun:
         path, feed = self._find()[0].get(run, (None, None))
         if path and not feed:
             return self._begun or WatchedRun(path)

@@ -1,5 +1,5 @@
-"""Rounds of one node as columns, and its reports on each author: of metrics.jsonl, or of status
-lines. A page gets the rows that it does not have."""
+"""Rounds of one node as columns, and its reports on each author. A page gets the rows that it does
+not have."""
 
 from array import array
 from bisect import bisect_right
@@ -78,11 +78,6 @@ class NodeRounds:
     def shown(self, first: int = 0) -> Columns:
         return {name: column_of(column[first:]) for name, column in self.columns.items()}
 
-    @property
-    def cells(self) -> int:
-        """Number of rows, and of reports on authors."""
-        return len(self._steps) + sum(map(len, self.authors.values()))
-
     def add(
         self,
         step: int,
@@ -114,9 +109,9 @@ class NodeRounds:
                 recent.pop()
             recent.append((round, report))
         if len(self._steps) > MOST_ROWS:
-            self.thin(step)
+            self._thin(step)
 
-    def thin(self, step: int) -> None:
+    def _thin(self, step: int) -> None:
         """Drop every second row and report of the older half, but never the newest."""
 
         def kept(rows: Any) -> Any:

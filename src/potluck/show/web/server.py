@@ -26,9 +26,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from potluck.files import one_line
-from potluck.show.web.feed import Feed, NotHereError, RunFeed
+from potluck.show.web.folder import NotHereError, WatchedRun
 from potluck.show.web.guard import Guard, choose_token, error
 from potluck.show.web.page import live_page
+from potluck.show.web.place import Place
 from potluck.types import PotluckError
 
 LOOK_EVERY_S = 0.5
@@ -43,17 +44,17 @@ MOST_CONNECTIONS, MOST_STREAMS = 600, 256
 class Server(Starlette):
     """The page and its data as an ASGI app; streams end after a last message if ``is_ending``."""
 
-    def __init__(self, feed: Feed, is_ending: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, place: Place, is_ending: Callable[[], bool] = lambda: False) -> None:
         self._is_ending, self._streams, self._lock = is_ending, 0, threading.Lock()
-        self._feed_of = lru_cache(MOST_RUNS)(feed.run)
+        self._feed_of = lru_cache(MOST_RUNS)(place.run)
         answers = {
             "/": self._page,
-            "/api/start": lambda ask: _json(feed.start()),
+            "/api/start": lambda ask: _json(place.start()),
             "/api/run": self._run,
             "/api/events": self._events,
             "/api/pair": self._pair,
             "/api/texts": self._texts,
-            "/api/experiment": lambda ask: _json(feed.experiment(_given(ask, "experiment"))),
+            "/api/experiment": lambda ask: _json(place.experiment(_given(ask, "experiment"))),
         }
         super().__init__(
             # Functions that are not async run in threads.
@@ -71,7 +72,7 @@ class Server(Starlette):
         policy = {"content-security-policy": page.policy}
         return Response(page.html, media_type="text/html", headers=policy)
 
-    def _looked(self, request: Request) -> RunFeed:
+    def _looked(self, request: Request) -> WatchedRun:
         with self._lock:  # or requests at once would make feeds of their own
             run = self._feed_of(_given(request, "run"))
         run.look(every_s=LOOK_EVERY_S)
@@ -84,35 +85,31 @@ class Server(Starlette):
     def _events(self, request: Request) -> Response:
         if self._streams >= MOST_STREAMS:
             return error(503, f"{MOST_STREAMS} pages are open here; close one")
-        changes = self._counted(self._looked(request))
+        changes = self._changes(self._looked(request))
         return StreamingResponse(changes, media_type="text/event-stream")
 
-    async def _counted(self, run: RunFeed) -> AsyncIterator[bytes]:
-        self._streams += 1
-        try:
-            async for part in self._changes(run):
-                yield part
-        finally:
-            self._streams -= 1
-
-    async def _changes(self, run: RunFeed) -> AsyncIterator[bytes]:
+    async def _changes(self, run: WatchedRun) -> AsyncIterator[bytes]:
         """Yield the whole run, then its changes until it is over or the server ends."""
         step, is_over, told_s = 0, False, time.monotonic()
-        while not is_over:
-            is_over = self._is_ending()
-            # The step is taken first: what changes meanwhile is sent again, never left out.
-            now = await run_in_threadpool(run.look, every_s=0.0 if is_over else LOOK_EVERY_S)
-            if now > step:
-                message, has_ended = await run_in_threadpool(run.message, step)
-                for part in (b"data: ", message, b"\n\n"):
-                    yield part
-                del message  # old texts are not kept while this reader waits
-                step, is_over, told_s = now, is_over or has_ended, time.monotonic()
-            elif time.monotonic() - told_s > KEEP_ALIVE_S:
-                yield b": keep-alive\n\n"
-                told_s = time.monotonic()
-            if not is_over:
-                await asyncio.sleep(LOOK_EVERY_S)
+        self._streams += 1
+        try:
+            while not is_over:
+                is_over = self._is_ending()
+                # The step is taken first: what changes meanwhile is sent again, never left out.
+                now = await run_in_threadpool(run.look, every_s=0.0 if is_over else LOOK_EVERY_S)
+                if now > step:
+                    message, has_ended = await run_in_threadpool(run.message, step)
+                    for part in (b"data: ", message, b"\n\n"):
+                        yield part
+                    del message  # old texts are not kept while this reader waits
+                    step, is_over, told_s = now, is_over or has_ended, time.monotonic()
+                elif time.monotonic() - told_s > KEEP_ALIVE_S:
+                    yield b": keep-alive\n\n"
+                    told_s = time.monotonic()
+                if not is_over:
+                    await asyncio.sleep(LOOK_EVERY_S)
+        finally:
+            self._streams -= 1
 
     def _pair(self, request: Request) -> Response:
         run = self._looked(request)
@@ -177,9 +174,9 @@ def open_socket(host: str, port: int | None) -> socket.socket:
 
 def _listen(host: str, port: int) -> socket.socket:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, *_, place = found[0]
+    family, *_, address = found[0]
     both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-    return socket.create_server(place[:2], family=family, backlog=128, dualstack_ipv6=both)
+    return socket.create_server(address[:2], family=family, backlog=128, dualstack_ipv6=both)
 
 
 def shown_address(host: str, port: int, token: str) -> str:
@@ -191,7 +188,7 @@ def shown_address(host: str, port: int, token: str) -> str:
 
 
 def serve(
-    feed: Feed,
+    place: Place,
     address: str = "",
     *,
     make_token: bool = False,
@@ -214,7 +211,7 @@ def serve(
                 pass
         running.should_exit = True
 
-    app = Server(feed, lambda: running.should_exit)
+    app = Server(place, lambda: running.should_exit)
     running = uvicorn.Server(
         uvicorn.Config(
             Guard(app, host=host, port=port, token=token),

@@ -2,20 +2,18 @@
 
 A node that is here writes its status once a second, so silence of seconds means that it is gone or
 hangs. Of one on another machine only its peers' lines are known, which tell as long as one of these
-peers is alive, or those of an observer.
+peers is alive.
 """
 
-from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from msgspec import structs
 
 from potluck.exchange.protocol.peers import silent_after_s
 from potluck.reports.runs import RecipeRead
 from potluck.reports.status import FolderStatus, PeerLine, StatusLine
-from potluck.show.web.views import Known, NodeView, State
+from potluck.show.web.views import NodeView, State
 from potluck.types import NODE_NAME
 
 SILENT_S = silent_after_s(1)
@@ -23,11 +21,12 @@ SILENT_S = silent_after_s(1)
 GONE_S = 600.0
 """Age from which it counts as stopped."""
 MOST_NODES = 512
-OBSERVER = "(observer)"
 ENDS: Mapping[str, State] = {"ended": "ended", "stopped": "stopped"}
 """States by the last phase that a node tells."""
 Lines = Mapping[str, PeerLine]
 """Lines of others about one node, by their names."""
+How = tuple[State, str]
+"""State of a node, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +43,6 @@ class Facts:
     max_staleness: int
     models: Mapping[str, str]
     now_s: float
-    observed: Mapping[str, PeerLine] = field(default_factory=dict)
-    roster: Collection[str] = ()
-    """Nodes whose keys the observer knows."""
     gather_s: float = 0.0
     """Time in which a node waits for the others before its first round."""
     furthest: int = -1
@@ -73,20 +69,19 @@ def node_views(here: Mapping[str, Here], facts: Facts) -> list[NodeView]:
         for name, line in its.status.peers.items() if its.status else ():
             if NODE_NAME.fullmatch(name) and (name in said or len(said) < MOST_NODES):
                 said.setdefault(name, {})[reporter] = line
-    said |= {name: {OBSERVER: line} for name, line in facts.observed.items()}
-    names = dict.fromkeys((*facts.models, *here, *sorted(facts.roster), *sorted(said)))
+    names = dict.fromkeys((*facts.models, *here, *sorted(said)))
     facts = replace(
         facts,
         furthest=max((_done(here[name]) for name in fresh), default=-1),
         # A status that tells of others may itself be as old as SILENT_S.
-        limit_s=silent_after_s(len(names)) + (0.0 if facts.observed else SILENT_S),
+        limit_s=silent_after_s(len(names)) + SILENT_S,
     )
     found = []
     for name in names:
-        lines = said.get(name, {})
-        heard = {by: line for by, line in lines.items() if by in fresh or by == OBSERVER}
-        if name in here and (here[name].status or not heard):
-            found.append(_here(name, here[name], heard, facts))
+        lines, own = said.get(name, {}), here.get(name)
+        heard = {by: line for by, line in lines.items() if by in fresh}
+        if own and (own.status or not heard):
+            found.append(_here(name, own, heard, facts))
         else:
             found.append(_elsewhere(name, lines, heard, facts))
     return found
@@ -103,23 +98,18 @@ def _done(its: Here) -> int:
 
 def _here(name: str, its: Here, heard: Lines, facts: Facts) -> NodeView:
     own, done = its.status.own if its.status else None, _done(its)
-    state: State
+    how: How
     if own is None:
-        is_over = 0 < facts.rounds <= done
-        state, why = ("ended", "") if is_over else ("unknown", "it has no status.json")
+        how = ("ended", "") if 0 < facts.rounds <= done else ("unknown", "it has no status.json")
     elif own.phase in ENDS:
-        state, why = ENDS[own.phase], ""
+        how = ENDS[own.phase], ""
     else:
-        state, why = _state(done, own.time_s, SILENT_S, heard, facts)
-    view = _view(name, own, state, why, heard, facts)
+        how = _state(done, own.time_s, SILENT_S, heard, facts)
+    view = _view(name, own, how, done, own.time_s if own else None, facts)
     # Until it has met the others, a node knows no peers.
     gathers = view.phase == "wait" and not done and its.status and not its.status.peers
-    return structs.replace(
-        view,
-        begins_s=its.began_s + facts.gather_s if gathers and its.began_s else None,
-        heard_s=own.time_s if own else None,
-        round=done,
-    )
+    begins_s = its.began_s + facts.gather_s if gathers and its.began_s else None
+    return structs.replace(view, begins_s=begins_s)
 
 
 def _elsewhere(name: str, lines: Lines, heard: Lines, facts: Facts) -> NodeView:
@@ -128,37 +118,27 @@ def _elsewhere(name: str, lines: Lines, heard: Lines, facts: Facts) -> NodeView:
     rounds = [(x.line.round if x.line else 0, x.newest_round or 0) for x in lines.values()]
     done = max(map(max, rounds), default=0)
     heard_s = max((x.heard_s for x in lines.values() if x.heard_s is not None), default=None)
-    state: State
+    how: How
     if told and told.phase in ENDS:
-        state, why = ENDS[told.phase], ""
+        how = ENDS[told.phase], ""
     elif heard_s is None and facts.furthest == 0:
-        state, why = "awaited", "nothing was heard of it yet"
+        how = "awaited", "nothing was heard of it yet"
     elif not heard:
-        state, why = "unknown", "no node that runs here tells of it"
+        how = "unknown", "no node that runs here tells of it"
     elif heard_s is None:
-        state, why = "unknown", "nothing signed came of it yet"
+        how = "unknown", "nothing signed came of it yet"
     elif not any(line.live for line in heard.values()):
         state, why = _state(done, heard_s, -1.0, {}, facts)  # silent at once
-        if state == "silent":
-            why = "it has left, or cannot be reached"
+        how = state, "it has left, or cannot be reached" if state == "silent" else why
     else:
         # Of one in quarantine nothing is read.
         last_s = facts.now_s if _quarantined_by(heard, facts) else heard_s
-        state, why = _state(done, last_s, facts.limit_s, heard, facts)
-    # Whatever was heard of it was signed; of one that was never met nothing is known.
-    known: Known = "signed" if told or heard_s is not None else "here"
-    if name in facts.observed and name not in facts.roster:
-        known = "unknown key"
-    elif name in facts.observed and heard_s is None:
-        known = "unsigned"
-    view = _view(name, told, state, why, heard, facts)
-    return structs.replace(view, known=known, heard_s=heard_s, round=done)
+        how = _state(done, last_s, facts.limit_s, heard, facts)
+    return _view(name, told, how, done, heard_s, facts)
 
 
-def _state(
-    done: int, heard_s: float, limit_s: float, heard: Lines, facts: Facts
-) -> tuple[State, str]:
-    """Return the state of a node, and why; it is silent ``limit_s`` after it was heard."""
+def _state(done: int, heard_s: float, limit_s: float, heard: Lines, facts: Facts) -> How:
+    """Return the state of a node that is silent ``limit_s`` after it was heard."""
     silent_s = abs(facts.now_s - heard_s)  # of the future where a clock was set back
     if silent_s > limit_s and 0 < facts.rounds <= done:
         return "ended", ""
@@ -178,20 +158,18 @@ def _quarantined_by(heard: Lines, facts: Facts) -> list[str]:
 
 
 def _view(
-    name: str, told: StatusLine | None, state: State, why: str, heard: Lines, facts: Facts
+    name: str, told: StatusLine | None, how: How, done: int, heard_s: float | None, facts: Facts
 ) -> NodeView:
-    """Return what a node tells of itself, and what others refused of it."""
+    state, why = how
     numbers = ["parameters", "version"]
     if state in ("training", "recovering", "quarantined"):
         numbers += ["phase", "done", "total"]
-    refused = Counter[str]()
-    for line in heard.values():
-        refused.update({why[:64]: n for why, n in islice(line.refused.items(), 16)})
     return NodeView(
         name=name,
         model=(told.model if told else "") or facts.models.get(name, ""),
         state=state,
         why=why,
-        refused=dict(refused),
+        heard_s=heard_s,
+        round=done,
         **({each: getattr(told, each) for each in numbers} if told else {}),
     )

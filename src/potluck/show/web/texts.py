@@ -6,6 +6,7 @@ of the completions with their tokens.
 
 import threading
 from bisect import bisect_right
+from collections.abc import Container
 from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
@@ -88,33 +89,27 @@ class NodeTexts:
             self._recorded.look()
             rounds = sorted(self._written.stretches)
             at = round if round is not None else rounds[-1] if rounds else 0
-            texts = self._texts(at, MOST_TEXTS + 1)
-            is_cut = len(texts) > MOST_TEXTS or self._written.size(at) > ROUND_BYTES
-            return self._view(texts[:MOST_TEXTS], is_cut=is_cut)
+            found, recorded = self._written.lines(at), self._recorded.lines(at)
+            texts = [_text(line, recorded.get(key)) for key, line in found.items()][:MOST_TEXTS]
+            problems = self._problems({text.problem for text in texts})
+            whole = [msgspec.structs.replace(t, **problems.get(t.problem, {})) for t in texts]
+            sizes = accumulate(len(msgspec.json.encode(text)) for text in whole)
+            fit = bisect_right([*sizes], ANSWER_BYTES)
+            return TextsView(
+                node=self.node,
+                rounds=rounds[-MOST_ROUNDS:],
+                texts=whole[:fit],
+                is_cut=fit < len(found) or self._written.size(at) > ROUND_BYTES,
+            )
 
-    def _view(self, texts: list[TextView], *, is_cut: bool) -> TextsView:
-        wanted = {text.problem for text in texts}
-        asked = newest(self._folder / PROBLEMS, GradedProblem, PROBLEM_BYTES)
+    def _problems(self, wanted: Container[str]) -> dict[str, dict[str, str]]:
         # A folder of 0.2.0 has no such file: there the texts keep what recorded.jsonl has.
-        problems = {
+        asked = newest(self._folder / PROBLEMS, GradedProblem, PROBLEM_BYTES)
+        return {
             each.problem: {"question": each.question[:TEXT], "answer": each.answer[:TEXT]}
             for each in asked
             if each.problem in wanted
         }
-        whole = [msgspec.structs.replace(t, **problems.get(t.problem, {})) for t in texts]
-        sizes = accumulate(len(msgspec.json.encode(text)) for text in whole)
-        fit = bisect_right([*sizes], ANSWER_BYTES)
-        return TextsView(
-            node=self.node,
-            rounds=sorted(self._written.stretches)[-MOST_ROUNDS:],
-            texts=whole[:fit],
-            is_cut=is_cut or fit < len(whole),
-        )
-
-    def _texts(self, round: int, most: int) -> list[TextView]:
-        found = self._written.lines(round)
-        recorded = self._recorded.lines(round) if found else {}
-        return [_text(line, recorded.get(key)) for key, line in found.items()][:most]
 
 
 def _key(line: WrittenCompletion | Recorded) -> _Key:

@@ -1,4 +1,4 @@
-"""Views: the data of the page, the same from a run's folder, a swarm, or a file that was kept.
+"""Views: the data of the page, the same from a run's folder or a file that was kept.
 
 Times are seconds since 1970, shares 0..1, sizes bytes. None is "not known". All text of models and
 peers is as it came: the page shows it as text nodes only.
@@ -18,9 +18,6 @@ State = Literal[
 """State of a node, see ``states.py``. Recovering: behind the others; quarantined: its messages are
 not read for now; stopped: before all rounds were done, or silent for very long; awaited: nothing
 was heard of it, and no round is done."""
-Known = Literal["here", "signed", "unknown key", "unsigned"]
-"""How a node's line is known: by its folder on this machine; signed by the key that the roster (or
-an earlier meeting) has; signed by a key that was never seen before; not signed."""
 Columns = dict[str, list[float | None]]
 """Numbers over the rounds: equally long lists by name, one of them "round"."""
 Matrix = dict[str, dict[str, dict[str, float | None]]]
@@ -35,7 +32,6 @@ class NodeView(Struct, frozen=True, kw_only=True):
     model: str = ""
     parameters: int = 0
     version: str = ""
-    known: Known = "here"
     state: State = "unknown"
     why: str = ""
     """Reason for a state other than "training", in words; may be empty."""
@@ -44,8 +40,6 @@ class NodeView(Struct, frozen=True, kw_only=True):
     phase: str = ""
     done: int = 0
     total: int = 0
-    refused: dict[str, int] = {}
-    """Messages under its name that others refused, by the reason."""
     begins_s: float | None = None
     """Time at which a node that waits for the others begins without them."""
     back: str = ""
@@ -96,8 +90,6 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     habits: dict[str, list[str]] | None = None
     """Findings of each learner's habit test, in words."""
     events: list[EventView] | None = None
-    has_texts: bool = True
-    """False: completions are not told, as the run is only listened to."""
     is_over: bool = False
 
 

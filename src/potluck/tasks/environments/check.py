@@ -1,9 +1,6 @@
-"""The grade of an environment: it is played several times over before it is believed.
-
-Processes play the same scripts: a row, a seed, and turns. All must say and pay the same. What
-passes may still differ where no script came: the digests behind an author's turns tell
-(``Completion.observed``).
-"""
+"""The grade of an environment: processes play the same scripts, and all must say and pay the same.
+What passes may differ where no script came: the digests behind an author's turns tell
+(``Completion.observed``)."""
 
 import json
 import random
@@ -20,13 +17,11 @@ from msgspec.structs import replace
 
 from potluck.episode import EnvironmentFailed, Grade, ToolCall, Turn
 from potluck.files import derived_seed
-from potluck.tasks.environments.host import Process
-from potluck.tasks.environments.kinds import EnvironmentKind, Spec
+from potluck.tasks.environments.host import EnvironmentKind, Process, Spec
 
 TURNS, FIRST_TURNS, MOST_ROWS = 8, 16, 3
-TIME_S = 3.0
-"""Time that scripts may take in the first process; those that it did not come to are left out."""
-A_SECOND_S = 1.1
+A_SECOND_S, TIME_S = 1.1, 3.0
+"""The second is for scripts in the first process; those that it did not come to are left out."""
 SHOWN = 60
 """Characters of what was said, where two of them part."""
 FAILED = "the error was"
@@ -129,11 +124,7 @@ def check(
 
 
 def turn_of(text: str) -> Turn:
-    """Read a turn to try: a tool call if it is JSON of one, else what the model says.
-
-    >>> turn_of('{"name": "add", "arguments": {"a": 1}}').calls
-    (ToolCall(name='add', arguments={'a': 1}),)
-    """
+    """Read a turn to try: a tool call if it is JSON of one, else what the model says."""
     with suppress(ValueError):
         match json.loads(text):
             case {"name": str(name), "arguments": dict(arguments)}:
@@ -156,7 +147,7 @@ def _calls(tool: Mapping[str, Any]) -> Iterator[ToolCall]:
 
 
 def _scripts(actions: Sequence[Turn], rows: Sequence[Mapping[str, Any]]) -> Iterator[Script]:
-    """Make scripts that begin with one action after the other, for each row and two seeds."""
+    """Begin with one action after the other, for each row and two seeds."""
     seeds = [derived_seed(f"check/{i}") for i in range(2)]
     for i in range(FIRST_TURNS):
         turns = (actions[i % len(actions)], *random.Random(i).choices(actions, k=TURNS - 1))
@@ -164,7 +155,7 @@ def _scripts(actions: Sequence[Turn], rows: Sequence[Mapping[str, Any]]) -> Iter
 
 
 def _told(process: Process, script: Script, beside: Script | None = None) -> Playthrough:
-    """Play a script, and ``beside`` it another one in the same process, turn by turn."""
+    """Play a script, and ``beside`` it another one, turn by turn."""
     told = Playthrough()
     try:
         start, _ = process.call("play", 0, script.row, script.seed, [])
@@ -187,11 +178,7 @@ def _told(process: Process, script: Script, beside: Script | None = None) -> Pla
 
 
 def difference(one: Playthrough, other: Playthrough) -> str:
-    """Say where two playings of a script part, and what each said; "" if they do not.
-
-    >>> difference([("at reset it said", "a")], [("at reset it said", "b")])
-    "at reset it said 'b', first 'a'"
-    """
+    """Say where two playings of a script part, and what each said; "" if they do not."""
     for (was, first), (where, then) in zip(one, other, strict=False):
         if (was, first) != (where, then):
             alike = len(commonprefix([first, then]))  # noqa: RUF071 - of texts, not of paths
@@ -204,7 +191,7 @@ def difference(one: Playthrough, other: Playthrough) -> str:
 def _remarks(
     scripts: Sequence[Script], told: Sequence[Playthrough], is_seeded: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Tell what seeds, rows and turns change, and what was paid: lines, and warnings."""
+    """Return lines on what changes an episode and what was paid, and warnings."""
     answers = []  # without echoes of the turns
     for script, its in zip(scripts, told, strict=True):
         pairs = zip(script.turns, its[1:-1], strict=False)

@@ -16,18 +16,15 @@ from msgspec.structs import replace
 from potluck.episode import EnvironmentFailed, Grade, Step, Turn, digest_of, text_of
 from potluck.files import available_cores
 from potluck.tasks.environments.check import Checked, check
-from potluck.tasks.environments.host import Process
-from potluck.tasks.environments.kinds import Spec
+from potluck.tasks.environments.host import Process, Spec
 from potluck.types import OBSERVED_BYTES, Completion, Episode, Observation, Problem
 
 Made = TypeVar("Made")
 EpisodeKey = tuple[str, str, bytes, str, int]
 """Problem and turns; of grade "own" also what was observed between them, author and index."""
 FEWEST_PROCESSES, MOST_PROCESSES = 2, 4
-MOST_KEPT_BYTES = 2**28
-"""Bytes of the episodes that are remembered, the latest ones."""
-EPISODE_BYTES, OBSERVATION_BYTES = 512, 250
-"""Bytes in memory of each beside its texts, at most."""
+MOST_KEPT_BYTES, EPISODE_BYTES, OBSERVATION_BYTES = 2**28, 512, 250
+"""Bytes of the latest episodes, which are remembered; of each beside its texts, at most."""
 REPLAY_STEPS = 2
 """A whole episode of a peer may take as long as this many steps: not as all of its turns."""
 
@@ -53,7 +50,7 @@ class HostedEnvironment:
         step_s: float,
         limit_bytes: int,
     ) -> None:
-        """Start no process yet. ``start`` of a problem's id is where it begins."""
+        """Start no process yet. ``start`` of an id is where the problem begins."""
         self._spec, self._start, self.max_turns = spec, start, max_turns
         self._step_s, self._limit_bytes = step_s, limit_bytes
         self._kept: OrderedDict[EpisodeKey, Episode] = OrderedDict()
@@ -80,7 +77,6 @@ class HostedEnvironment:
 
     @property
     def name(self) -> str:
-        """The class, by the place of its file."""
         return self._spec.name
 
     def check(self, ids: Sequence[str]) -> None:
@@ -95,8 +91,7 @@ class HostedEnvironment:
         return Process(spec, steps * self._step_s, self._limit_bytes, {})
 
     def about(self) -> tuple[list[dict[str, Any]], bool]:
-        """Return the schemas of its tools, and True if it pays; raise EnvironmentFailed if there is
-        no such class, or it cannot be constructed."""
+        """Return the schemas of its tools, and True if it pays."""
         with self._lock:
             _, schemas, pays, *_ = self._replaying.call("about")
         return schemas, pays
@@ -108,7 +103,6 @@ class HostedEnvironment:
             return bool(self._replaying.call("about")[3])
 
     def question(self, problem_id: str) -> str:
-        """Ask for the question of a problem; raise EnvironmentFailed where reset raises."""
         with self._lock:
             return str(self._said("play", self._replaying, 0, problem_id, ())[0])
 
@@ -165,8 +159,7 @@ class HostedEnvironment:
     def begin(
         self, verb: str, process: Process, key: int, problem: Problem, turns: Sequence[Turn]
     ) -> list[Any]:
-        """Ask for ``verb`` as ``host.py`` has it; return what follows the question. Raise
-        EnvironmentFailed where that is another one than the problem's."""
+        """Return what follows the question. Raise EnvironmentFailed where it is another one."""
         question, *rest = self._said(verb, process, key, problem.id, turns)
         if question != problem.question:
             raise EnvironmentFailed(f"{problem.id}: reset says another thing than the first time")
@@ -197,7 +190,7 @@ class Live:
     problem: Problem
     index: int
     home: Popen[bytes] | None = None
-    """Process in which it is; None: in none."""
+    """Process in which it is."""
     failed: EnvironmentFailed | None = None
     turns: list[Turn] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -288,13 +281,12 @@ class HostedPlay:
 
 
 def step_of(said: Any) -> Step:
-    """Read a step of ``host.py``."""
     observations, done = said
     return Step(msgspec.convert(observations, tuple[Observation, ...]), done)
 
 
 def ended(steps: Sequence[Step], turns: int, paid: tuple[float, int, int]) -> Episode:
-    """Make the episode of its steps and of what ``host.py`` says to "finish"."""
+    """Make the episode; ``paid`` is what ``host.py`` says to "finish"."""
     reward, calls, errors = paid
     # What was done before the last turn was not ended by it.
     done = bool(steps) and steps[-1].done and len(steps) == turns

@@ -1,215 +1,294 @@
-r"""Grading of an answer in mathematics against the gold one, as a careful person would do it.
+r"""Grading of an answer in mathematics: strict on its form, before algebra decides on its value.
 
-One answer is expected, finished, in the form that the gold has. docs/grading.md has the rules, each
-with what is right and wrong by it; here they stand strictest first: words, numbers, form, finished,
-letters, equations, units, bases. What is left, two leaves that are no numbers, is for computer
-algebra: ``equal`` is asked.
+    "$\boxed{\left(\dfrac12, 3\right]}$"  ->  "( \frac { 1 } { 2 } , 3 ]"
+    ->  "(]", ["\frac { 1 } { 2 }", "3"]
 
+docs/grading.md has the rules. Nothing is evaluated here; standard library only, as in the worker.
 **Deviation** from math-verify alone, which takes ``0.333333`` for 1/3, ``2x+1 = 7`` for 7,
-(1,2) for {1,2}, ``R`` for ``r``, 5 cm for 5 cents: reinforcement learning finds every leniency.
+(1,2) for {1,2}, ``R`` for ``r``, 5 cm for 5 cents: reinforcement learning finds each leniency.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
-
-from potluck.tasks.math.form import FUNCTIONS, LETTERS, OPEN, PAIRS, Answer, parse
-from potluck.tasks.math.markup import Unreadable, phrase, strip_markup, unit_named_in
+from itertools import accumulate
 
 Equal = Callable[[str, str], bool]
-"""Decides whether two leaves, gold first, are worth the same. Asked last, and may be slow."""
+"""Decides whether two values, gold first, are the same. Asked last, and may be slow."""
+LONGEST_ANSWER, LONGEST_NUMBER, MOST_TOKENS = 300, 40, 150
+"""Characters, digits; the longest gold of MATH-500 has 59 characters."""
+DEEPEST, LARGEST_EXPONENT = 6, 50
 
+FUNCTIONS = "arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|pi|sqrt"
+LETTERS = "alpha|beta|gamma|delta|epsilon|theta|lambda|mu|phi|omega|sigma"
+COMMANDS = f"{FUNCTIONS}|{LETTERS}|infty|frac|cdot|pm|mp|cup|in|begin|end"
+SIGNS = str.maketrans({
+    "\u2212": "-", "\u00b0": r"^\circ ", "\u03c0": r"\pi ", "\u221e": r"\infty ",
+    "\u222a": r"\cup ", "\u00b1": r"\pm ", "\u00d7": r"\times ", "\u00b7": r"\cdot ",
+    "\u22c5": r"\cdot ", "\u2208": r"\in ", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
+    "\u200b": "", "\u2060": "", "\ufeff": "",
+})  # fmt: skip
+SPELLINGS = (
+    (r"(?<!\\)\\[()\[\]]", " "),
+    (r",\\! ?|\{,\}", ","),
+    (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|q?quad)(?![A-Za-z])|(?<!\\)\\[,!;: ]|~", " "),
+    (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+    (r"\\(?:mbox|textrm|textbf|textit|mathrm)(?![A-Za-z])", r"\\text"),
+    (rf"(?<![\\A-Za-z])({FUNCTIONS})(?![A-Za-z])", r"\\\1"),
+    (r"\\sqrt ?\(([^()]*)\)", r"\\sqrt{\1}"),
+    (r"\\(sqrt|frac) ?([0-9A-Za-z])", r"\\\1{\2}"),
+    (r"(\\frac ?\{(?:[^{}]|\{[^{}]*\})*\}) ?([0-9A-Za-z])", r"\1{\2}"),
+    (r"([\^_]) ?(-? ?[0-9]+(?:\.[0-9]+)?|[A-Za-z])", r"\1{\2}"),
+    (r"(?:\\\\ ?)?\\(begin|end) ?\{[pb]?matrix\}", r"\\\1 "),
+)
+"""(what is written, the one spelling of it), in this order."""
+MARKED = (
+    r"\*\*((?:(?!\*\*).)+)\*\*",
+    r"(?i:(?:so |thus |hence )?(?:the )?(?:final |correct )?answer is:? ?)(\\boxed\b.*)",
+    r"\\(?:boxed|fbox) ?\{(.*)\}",  # of two boxes "17} \boxed{18" is left, which nothing can read
+    "(.*)",
+)
+"""Marks of the answer: bold type, a model's usual last sentence, a box, none."""
+MIXED_AND_UNITS = (
+    (r"\A([-+]? ?[0-9]+) ([0-9]+) ?/ ?([0-9]+)\Z", r"\1\\frac{\2}{\3}"),
+    (r"\^ ?\{? ?\\circ ?\}?|\\degree(?![A-Za-z])", r"\\text{degree}"),
+    (r"\\?%", r"\\text{percent}"),
+    (r"\A([-+]?) ?\\\$ ?([-+]?[0-9.].*)", r"\1\2\\text{dollar}"),
+    (r"\\\$", r"\\text{dollar}"),
+)
+WORDS = re.compile(r"(\\text ?\{)? ?(\()?([A-Za-z][A-Za-z ]*)(?(2)\)) ?(?(1)\})")
+UNIT = re.compile(
+    r"(.*[^ ])(?: ?\\text ?\{ ?([A-Za-z ]+)\}|(?<=[0-9}]) ?([A-Za-z]{2,}))( ?\^\{[23]\})?"
+)
 ASKED_FOR = {
     "degree": re.compile(r"degrees|degree measure|[A-Za-z]\^\{?\\circ"),
     "percent": re.compile(r"[Pp]ercent"),
     "dollar": re.compile(r"\A(?!.*\bcents\b).*dollars", re.DOTALL),
 }
-DIGITS = r"(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
+"""Units that an answer may have where only the question has them."""
+THOUSANDS = re.compile(r"[-+]? ?[0-9]{1,3}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?:\.[0-9]+)?")
+TOKEN = re.compile(
+    rf"[0-9]*\.?[0-9]+|\\\\|\\(?:{COMMANDS})(?![A-Za-z])|\\[{{}}]|[A-Za-z]|[-+*/^_=()\[\]{{}},&]"
+)
+SCRIPT = re.compile(r"[\^_] \{(?:[^{}^_]|\{[^{}^_]*\})*\}")
+BRACKETS = re.compile(
+    r"\\frac \{ B \} \{ B \}|\\sqrt (?:\[ [2-9] \] )?\{ B \}|[\^_] \{ B \}"
+    r"|(?:\(|(?<!sqrt )\[) B [)\]]|\\\{ B \\\}|\\begin B \\end".replace("B", r"[^][(){}]+")
+)
+"""What may be in brackets, without any inside. An interval may be open at one end alone."""
+
+OPEN, SHUT = ("(", "[", "{", "\\{", "\\begin"), (")", "]", "}", "\\}", "\\end")
+DIGITS = r"[0-9]*\.?[0-9]+"
+FRACTION = rf"\\frac \{{ (-? ?{DIGITS}) \}} \{{ (-? ?{DIGITS}) \}}"
 PLAIN = re.compile(
-    rf"(?P<sign>- )?(?:(?P<whole>{DIGITS})(?: / (?P<per>- {DIGITS}|{DIGITS}))?"
-    rf"(?: \\cdot 10 \^ \{{ (?P<power>-? ?[0-9]+) \}})?"
-    rf"|(?:(?P<mixed>[0-9]+) )?\\frac \{{ (?P<up>-? ?{DIGITS}) \}} \{{ (?P<down>-? ?{DIGITS}) \}})"
+    rf"(- )?(?:(?:([0-9]+) )?{FRACTION}"
+    rf"|({DIGITS})(?: / (-? ?{DIGITS}))?(?: \\cdot 10 \^ \{{ (-? ?[0-9]+) \}})?)"
 )
-IN_BASE = re.compile(r"([0-9]+) _ \{ ([0-9]+) \}")
-ADDITION = re.compile(r"(?<=[^({[/,=^_] )[-+] ")
-HALF = r"\{ (?:1 / 2|\\frac \{ 1 \} \{ 2 \}) \}"
-LEFT_TO_DO = re.compile(
-    rf"{DIGITS} \\cdot (?:- )?{DIGITS}"  # 2 * 9
-    rf"|{DIGITS} \^ (?!{HALF})|\( {DIGITS} \)"  # 3^2, 2(9); 2^{{1/2}} is a root
-    rf"|{DIGITS} / {DIGITS} (?:[A-Za-z(]|\\)"  # 1/2x: which of two?
-    rf"|{DIGITS} \\frac \{{ -? ?{DIGITS} \}} \{{ -? ?{DIGITS} \}}"  # 1 1/2 x, or half of x?
-)
-EXPAND, FACTOR = re.compile("expand", re.IGNORECASE), re.compile(r"[)0-9] \(")
-WORKED_OUT = re.compile(r"\)\s*\(|expand|simplif|multipl|product", re.IGNORECASE)
-"""Marks of a question whose answer may not be left, or copied, as a product."""
-OPTION = re.compile(r"\(([A-Za-z])\) ([A-Za-z ]+)")
-MATH = re.compile(r"\$([^$]+)\$")
+IN_BASE = re.compile(r"([0-9]+) _ \{ [0-9]+ \}")
+NAME = r"([A-Za-z](?: _ \{ [A-Za-z0-9] \}| \( [A-Za-z] \))?)"
+FORMULA = re.compile(r"\$([^$]+)\$|\\\[(.+?)\\\]", re.DOTALL)
 """Formulas of a question."""
-LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])|\\(?:[a-z]+)")
+LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
+UNFINISHED = (
+    r"(?<=[^({[/,=^_] )[-+] ",  # additions
+    r"[)0-9] \(|\) [0-9A-Za-z\\]",  # products with a bracket
+    rf"{DIGITS} \\cdot (?:- )?{DIGITS}|{DIGITS} \^|\( {DIGITS} \)"  # 2 * 9, 3^2, 2(9)
+    rf"|{DIGITS} / {DIGITS} [A-Za-z(\\]|{DIGITS} {FRACTION}",  # 1/2x: half of x?
+)
+"""What an answer may not have more often than the gold."""
+NO_VALUE = {",", "=", "&", "\\\\", "\\pm", "\\mp", "\\cup", "\\in", "\\{", "\\begin"}
 
 
 def same_answer(gold: str, answer: str, *, question: str = "", equal: Equal) -> bool:
     """Tell whether ``answer``, which may say anything, is the ``gold`` one; where that cannot be
     read only its own text is right. Linear in the answer's length but for ``equal``; raises nothing
-    that it does not. The ``question`` may ask for degrees, percent or dollars."""
+    that it does not. The ``question`` has names and units, and is not to be copied."""
     if answer.strip() == gold.strip():
         return True
     try:
-        written, reference = strip_markup(answer), strip_markup(gold)
-    except Unreadable:
-        return False
-    if expected_phrase := phrase(reference, marked=True):
-        return phrase(_option(written, question), marked=False) == expected_phrase
-    if written == reference:
-        return True
-    try:
-        expected = parse(reference)
-        unit = expected.unit or unit_named_in(written, question)
-        found = parse(written, unit=unit, is_list=expected.shape == "list")
-    except Unreadable:
-        return False
-    if found.expression != expected.expression and _is_copied(written, question):
-        return False
-    if (expected.unit, found.unit) == ("percent", "") and _is_hundredth(expected, found):
-        return True
-    if not (_unit_fits(expected, found, unit, question) and _name_fits(expected, found, question)):
-        return False
-    if expected.shape == found.shape == "one":
-        if EXPAND.search(question) and len(FACTOR.findall(found.expression)) > len(
-            FACTOR.findall(expected.expression)
-        ):
+        expected, written = _bare(gold), _bare(answer)
+        words, said = WORDS.fullmatch(expected), WORDS.fullmatch(written)
+        if words and words[1]:
+            return said is not None and words[3].lower().split() == said[3].lower().split()
+        if expected == written:
+            return True
+        expected, unit = _without_unit(expected, "")
+        written, found = _without_unit(written, unit)
+        asked = not unit and found in ASKED_FOR and ASKED_FOR[found].search(question)
+        if found not in ("", unit) and not asked:
             return False
-        factors = bool(question) and not WORKED_OUT.search(question)
-        return same_expression(expected.expression, found.expression, equal, factors=factors)
-    return _same_structure(expected, found, equal)
+        expected = _tokens(expected)
+        written = _tokens(written, is_list="," in expected)
+        if expected != written and _is_copied(written, question):
+            return False
+    except ValueError:
+        return False
+    (expected, name), (written, called) = _without_name(expected), _without_name(written)
+    names = {letter for it in FORMULA.finditer(question) for letter in LETTER.findall(it[0])}
+    is_named = called in ("", name) or (not name and called[0] in names)
+    return is_named and _same(expected, written, equal)
 
 
-def number(expression: str) -> Fraction | None:
-    """Read the number that a leaf is, exactly; None where it is more than a way to write one.
+def _bare(text: str) -> str:
+    """Strip ``text`` of its box, math delimiters and marks of spacing; raise ValueError where it is
+    too long, or in characters that no answer needs."""
+    if len(text := text.strip()) > LONGEST_ANSWER:
+        raise ValueError
+    text = re.sub("\u221a([0-9]+|[a-z])", r"\\sqrt{\1}", text).translate(SIGNS)
+    text = " ".join(text.split())
+    if not (text.isascii() and text.isprintable()):
+        raise ValueError
+    money = len(re.findall(r"(?<!\\)\$", text)) % 2  # in pairs they are math delimiters
+    text = re.sub(r"(?<!\\)\$", r"\\$" if money else "", text)
+    for pattern, spelling in SPELLINGS:
+        text = re.sub(pattern, spelling, text)
+    for pattern in MARKED:
+        text = " ".join(text.split()).removesuffix(".").strip()
+        if inside := re.fullmatch(pattern, text):
+            text = inside[1]
+    for pattern, spelling in MIXED_AND_UNITS:
+        text = re.sub(pattern, spelling, text)
+    return text
 
-    >>> number("1 \\\\frac { 4 } { 5 }"), number("- .5"), number("2 \\\\cdot 9")
-    (Fraction(9, 5), Fraction(-1, 2), None)
-    """
-    if (match := PLAIN.fullmatch(expression)) is None:
-        return None
-    found = {key: (text or "").replace(" ", "") for key, text in match.groupdict().items()}
-    if found["whole"]:
-        up, down = Fraction(found["whole"]), Fraction(found["per"] or 1)
-    else:
-        up, down = Fraction(found["up"]), Fraction(found["down"])
-    if down == 0 or (found["mixed"] and (up < 0 or down < 0)):
-        return None
-    value = (int(found["mixed"] or 0) + up / down) * Fraction(10) ** int(found["power"] or 0)
-    return -value if found["sign"] else value
+
+def _without_unit(text: str, expected: str) -> tuple[str, str]:
+    """Split a bare text into what is left of its unit, and the unit or ""; words that are not
+    marked as text are one only if they are the ``expected`` one."""
+    if match := UNIT.fullmatch(text):
+        unit = (match[2] or match[3]).strip().lower().removesuffix("s") + (match[4] or "").strip()
+        if match[2] or unit == expected or unit in ASKED_FOR:
+            return match[1], unit
+    return text, ""
+
+
+def _tokens(text: str, *, is_list: bool = False) -> str:
+    """Write a bare text as tokens with a space between any two. ``is_list``: a list is expected, so
+    that "1,234" is two numbers and not one. Raise ValueError where anything else is there or too
+    much of it, brackets do not close, or an argument is unclear."""
+    if not is_list and THOUSANDS.fullmatch(text):
+        text = re.sub("[, ]", "", text)
+    text = re.sub(r",? ?(?:\\text ?\{ ?(?:and|or) ?\}|\b(?:and|or)\b)", ",", text)
+    text = re.sub(r"\*|\\times(?![A-Za-z])", r"\\cdot ", text)
+    tokens = TOKEN.findall(text)
+    left = written = " ".join(tokens)
+    scripts = SCRIPT.findall(written)
+    for _ in range(DEEPEST):
+        left = BRACKETS.sub("x", left)
+    if (
+        written.replace(" ", "") != text.replace(" ", "")
+        or not 0 < len(tokens) <= MOST_TOKENS
+        or re.search(rf"[0-9)}}] [0-9.]|[0-9.]{{{LONGEST_NUMBER + 1}}}", written)  # 1 8, x^{2}3
+        or re.search(r"[][(){}^_]|\\(?:frac|sqrt|begin|end)", left)
+        or len(scripts) != written.count("^") + written.count("_")  # one in another
+        or any(float(x) > LARGEST_EXPONENT for it in scripts for x in re.findall(DIGITS, it))
+    ):
+        raise ValueError
+    return written
 
 
 def _is_copied(written: str, question: str) -> bool:
     """Tell whether the question holds it just so; plain numbers and names may well be both."""
     if "\\" not in written:
         return False
-    for span in MATH.findall(question):
-        with suppress(Unreadable):
-            if strip_markup(span) == written:
+    for match in FORMULA.finditer(question):
+        with suppress(ValueError):
+            if _tokens(_bare(match[1] or match[2])) == written:
                 return True
     return False
 
 
-def _option(written: str, question: str) -> str:
-    """Find the letter of "(C) Plane" where the question offers just that."""
-    option = OPTION.fullmatch(written)
-    is_offered = option and written.lower() in " ".join(question.lower().split())
-    return option[1] if option and is_offered else written
+def _without_name(text: str) -> tuple[str, str]:
+    r"""Split what follows ``x =`` or ``x \in``, or stands before ``= x``, from the name."""
+    value = text
+    if match := re.match(rf"{NAME} (?:=|\\in) ", text):
+        value = re.sub(rf"(?:\A|(?<=, )){re.escape(match[0])}", "", text)  # x = 1 , x = 2
+    elif match := re.search(rf" = {NAME}\Z", text):
+        value = text[: match.start()]
+    return (value, match[1]) if match and value and "=" not in value else (text, "")
 
 
-def _is_hundredth(expected: Answer, found: Answer) -> bool:
-    """Tell whether ``found`` is the gold's percentage as a plain number: 0.1 for 10%."""
-    whole, part = number(expected.expression), number(found.expression)
-    return whole is not None and part is not None and not found.name and whole == 100 * part
-
-
-def _unit_fits(expected: Answer, found: Answer, named: str, question: str) -> bool:
-    """``named``: the unit that an answer may have though the gold has none."""
-    if found.unit in ("", expected.unit, named):
-        return True
-    asked = ASKED_FOR.get(found.unit)
-    return not expected.unit and asked is not None and bool(asked.search(question))
-
-
-def _name_fits(expected: Answer, found: Answer, question: str) -> bool:
-    if not found.name or expected.name:
-        return found.name in ("", expected.name)
-    # "a" and "I" are words, too: only in a formula are they names for sure.
-    letters, formulas = set(LETTER.findall(question)), " ".join(MATH.findall(question))
-    names = (letters - {"a", "A", "I"}) | set(LETTER.findall(formulas))
-    is_named = any(len(name) == 1 or name[1:] in LETTERS for name in names)
-    return not is_named or found.name[0] in letters
-
-
-def _same_structure(expected: Answer, found: Answer, equal: Equal) -> bool:
-    if expected.shape != found.shape or len(expected.parts) != len(found.parts):
+def _same(gold: str, answer: str, equal: Equal) -> bool:
+    """Tell whether both have one form, and each part of the gold a partner that is the same."""
+    (form, parts), (found, others) = _form(gold), _form(answer)
+    if form != found or len(parts) != len(others):
         return False
-    match expected.shape:
-        case "one":
-            return same_expression(expected.expression, found.expression, equal)
-        case "list" | "union" | "equation":
-            return _in_any_order(expected.parts, found.parts, equal)
-        case _:
-            pairs = zip(expected.parts, found.parts, strict=True)
-            return all(_same_structure(one, other, equal) for one, other in pairs)
-
-
-def _in_any_order(expected: Sequence[Answer], found: Sequence[Answer], equal: Equal) -> bool:
-    """Tell whether each part has its own partner. Greedy will do: sameness is transitive."""
-    left = list(found)
-    for part in expected:
+    if form == "one":
+        return _same_value(parts[0], others[0], equal)
+    if form not in ("list", "union", "equation"):
+        return all(_same(*pair, equal) for pair in zip(parts, others, strict=True))
+    for part in parts:  # greedy will do: sameness is transitive
         # By their text first: most partners are spelled alike, and no algebra is needed.
-        order = sorted(left, key=lambda other: other != part)
-        partner = next((other for other in order if _same_structure(part, other, equal)), None)
+        order = sorted(others, key=lambda other: other != part)
+        partner = next((other for other in order if _same(part, other, equal)), None)
         if partner is None:
             return False
-        left.remove(partner)
+        others.remove(partner)
     return True
 
 
-def same_expression(gold: str, answer: str, equal: Equal, *, factors: bool = False) -> bool:
-    """Tell whether two leaves are worth the same and the answer is as finished as the gold.
+def _form(text: str) -> tuple[str, list[str]]:
+    r"""Split tokens into form and parts: "one" value, "list", "equation", "union", "matrix" with
+    its "row"s, or a pair of brackets. A ``\pm`` makes two parts."""
+    for mark, form in (("\\cup", "union"), ("&", "row"), (",", "list"), ("=", "equation")):
+        if len(parts := _split(text, mark)) > 1:
+            return form, [one for part in parts for one in _both(part)]
+    first, *inner, last = text.split() if " " in text else ("", text, "")
+    depths = accumulate((token in OPEN) - (token in SHUT) for token in inner)
+    if first not in OPEN or last not in SHUT or min(depths) < 0:
+        return "list" if len(parts := _both(text)) > 1 else "one", parts
+    inside = " ".join(inner)
+    parts = _split(inside, "\\\\" if first == "\\begin" else ",")
+    if first == "\\{":
+        return "list", [one for part in parts for one in _both(part)]
+    is_value = first + last == "()" and _form(inside)[0] == "one"
+    return _form(inside) if is_value else (first + last, parts)
 
-    ``factors``: a sum may be written as a product of sums that are no longer than it.
-    """
+
+def _both(text: str) -> list[str]:
+    r"""Write the two values of a ``\pm``."""
+    both = [re.sub(r"\\(?:pm|mp)\b", sign, text) for sign in "+-"]
+    return both if len(re.findall(r"\\(?:pm|mp)\b", text)) == 1 else [text]
+
+
+def _split(text: str, mark: str) -> list[str]:
+    """Return the tokens between the marks that stand in no bracket."""
+    parts, depth = [""], 0
+    for token in text.split():
+        depth += (token in OPEN) - (token in SHUT)
+        if token == mark and not depth:
+            parts.append("")
+        else:
+            parts[-1] += f" {token}"
+    return [part.strip() for part in parts]
+
+
+def _same_value(gold: str, answer: str, equal: Equal) -> bool:
+    """Tell whether two values are the same and the answer is as finished as the gold."""
+    gold, answer = gold.removeprefix("+ "), answer.removeprefix("+ ")
     if gold == answer:
         return True
     if base := IN_BASE.fullmatch(gold):
         return answer == base[1]
     if (expected := number(gold)) is not None:
-        ten = IN_BASE.fullmatch(answer)
-        return number(ten[1] if ten and ten[2] == "10" else answer) == expected
-    if "_" in answer and "_" not in gold:
-        return False
-    letters = set(LETTER.findall(gold)) | {"\\frac", "\\sqrt", "\\cdot"}
-    if any(f"\\{name}" in letters for name in FUNCTIONS):
-        letters |= {f"\\{name}" for name in FUNCTIONS}
-    most, additions = (len(ADDITION.findall(leaf)) for leaf in (gold, answer))
+        return number(answer) == expected
+    known, found = {*gold.split(), "\\frac", "\\cdot"}, answer.split()
     return (
-        letters.issuperset(LETTER.findall(answer))
-        and (additions <= most or (factors and _is_product(answer, most)))
-        and len(LEFT_TO_DO.findall(answer)) <= len(LEFT_TO_DO.findall(gold))
+        all(token in known or not (token[-1].isalpha() or token == "_") for token in found)
+        and NO_VALUE.isdisjoint(found)
+        and all(len(re.findall(it, answer)) <= len(re.findall(it, gold)) for it in UNFINISHED)
         and equal(gold, answer)
     )
 
 
-def _is_product(answer: str, most: int) -> bool:
-    """Tell whether only factors have additions, ``most`` each, and no sum has one inside."""
-    groups, before = [(0, False)], "("
-    for token in answer.split():
-        if token in OPEN:
-            groups.append((0, False))
-        elif token in PAIRS:
-            (count, inside), (outer, has_sum) = groups.pop(), groups.pop()
-            if count > most or (count and inside):
-                return False
-            groups.append((outer, has_sum or inside or count > 0))
-        elif token in "+-" and before not in ("(", "[", "{", "/", ",", "=", "^", "_"):
-            groups[-1] = (groups[-1][0] + 1, groups[-1][1])
-        before = token
-    return groups[0][0] == 0
+def number(expression: str) -> Fraction | None:
+    """Read a number exactly; None where it is more than a way to write one: ``2 * 9``."""
+    if (match := PLAIN.fullmatch(expression)) is None:
+        return None
+    minus, whole, *parts = (text and text.replace(" ", "") for text in match.groups())
+    up, down, plain, per, power = parts
+    size, by = Fraction(up or plain), Fraction(down or per or 1)
+    if not by or (whole and (size < 0 or by < 0)):
+        return None
+    size = (int(whole or 0) + size / by) * Fraction(10) ** int(power or 0)
+    return -size if minus else size

@@ -1,6 +1,5 @@
-"""Grading of answers in mathematics, with computer algebra in processes that can be killed.
-
-Reading decides most answers here. The rest goes to at most four processes (``confined.py``).
+"""Grading of answers in mathematics, with computer algebra in processes that can be killed: at most
+four (``confined.py``), for what ``math/grading.py`` cannot decide.
 
 No answer reaches a parser of Python: math-verify reads plain expressions with sympy's
 ``parse_expr``, which is ``eval``, so only its LaTeX reader is used.
@@ -21,17 +20,13 @@ from potluck.files import available_cores
 from potluck.tasks.base import TaskError
 from potluck.tasks.math.grading import Equal, same_answer
 
-CPU_LIMIT_S = 1.0
-"""Processor time for one answer. An ordinary answer takes 0.01 to 0.2."""
-WALL_LIMIT_S = 20.0
-"""Time on the clock for one answer, for a process that is stuck without computing."""
+CPU_LIMIT_S, WALL_LIMIT_S = 1.0, 20.0
+"""Time for one answer, of the processor (an ordinary one takes 0.01 to 0.2) and on the clock."""
 MEMORY_LIMIT_BYTES = 2 * 2**30
 """Address space of a process; a warm one has 0.15 GiB of it."""
 MOST_PROCESSES = 4
-LONGEST_QUESTION = 100_000
-"""Characters of a question that are sent to a process."""
-LONGEST_PLAIN_ANSWER = 2_000
-"""Characters of an answer for math-verify alone; a longer one is wrong."""
+LONGEST_QUESTION, LONGEST_PLAIN_ANSWER = 100_000, 2_000
+"""Characters of a question that are sent, and of an answer for math-verify alone."""
 MOST_KEPT = 20_000
 """Number of verdicts of algebra that are remembered, the latest ones."""
 MARKED = re.compile(r"\\boxed|\\\[|\\\(|(?<!\\)\$")

@@ -6,6 +6,7 @@ POTLUCK_BROWSER_REQUIRED is set, as it is in the gate. POTLUCK_CHROMIUM names an
 
 import os
 import shutil
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
@@ -49,8 +50,8 @@ def browser():
         browser.close()
 
 
-@pytest.fixture
-def show(browser):
+@contextmanager
+def opening(browser):
     """A function that opens an address. At the end: no error was told, and no other host asked."""
     contexts, complaints = [], []
 
@@ -80,6 +81,12 @@ def show(browser):
     for context in contexts:
         context.close()
     assert complaints == []
+
+
+@pytest.fixture
+def show(browser):
+    with opening(browser) as show:
+        yield show
 
 
 @pytest.fixture

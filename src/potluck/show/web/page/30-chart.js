@@ -67,12 +67,12 @@ function makeChart({
 
   function heights(kept) {
     let [low, high] = [Infinity, -Infinity];
-    for (const { curve, rows } of kept) {
+    for (const { curve, rows, rawRows } of kept) {
       const parts = curve.band
-        ? [curve.band.low, curve.band.high]
-        : [curve.y, ...(curve.raw ? [curve.raw] : [])];
-      for (const values of parts) {
-        for (const row of rows) {
+        ? [[curve.band.low, rows], [curve.band.high, rows]]
+        : [[curve.y, rows], [curve.raw, rawRows]];
+      for (const [values, its] of parts) {
+        for (const row of its) {
           if (values[row] === null) continue;
           low = Math.min(low, values[row]);
           high = Math.max(high, values[row]);
@@ -104,9 +104,12 @@ function makeChart({
     const longest = labelled
       ? Math.min(140, 7 * Math.max(...shown().map(({ name }) => name.length)) + 20)
       : 8;
+    const isFew = shown().length <= FEW;
+    const rowsOf = ({ x }, values) => thinned(x, values, from, to, width);
     const kept = shown().map((curve) => ({
       curve,
-      rows: thinned(curve.x, curve.y, from, to, width),
+      rows: rowsOf(curve, curve.y),
+      rawRows: rowsOf(curve, (isFew && curve.raw) || []), // it has peaks of its own
     }));
     const [low, high] = heights(kept);
     const levels = ticks(low, high, Math.max(2, Math.floor(height / 45)));
@@ -134,7 +137,7 @@ function makeChart({
             `${place ? "L" : "M"}${X(curve.x[row]).toFixed(1)} ${Y(values[row]).toFixed(1)}`,
         )
         .join("");
-    for (const { curve, rows } of kept) {
+    for (const { curve, rows, rawRows } of kept) {
       const colour = `c${curve.colour}`;
       if (curve.band)
         parts.push(
@@ -143,8 +146,8 @@ function makeChart({
             d: `${path(curve, rows, curve.band.high)}L${path(curve, rows.toReversed(), curve.band.low).slice(1)}Z`,
           }),
         );
-      if (curve.raw && kept.length <= FEW)
-        parts.push(svg("path", { class: `curve raw ${colour}`, d: path(curve, rows, curve.raw) }));
+      if (rawRows.length)
+        parts.push(svg("path", { class: `curve raw ${colour}`, d: path(curve, rawRows, curve.raw) }));
       parts.push(
         svg("path", {
           class: `curve ${colour}${kept.length > MANY ? " one-of-many" : ""}`,

@@ -33,10 +33,9 @@ function tableOfAnswers(told, greedy) {
 
 /** What is told, in elements: the answers, or why there is none yet. */
 function answerParts(view) {
-  const { controls, control_command, nodes, rounds, is_over, settings } = view;
+  const { controls = [], control_command, nodes, rounds, is_over, settings } = view;
   const said = (text) => el("p.what", text);
   if (nodes?.length === 1) return [said("There is one node: it learns from nobody else.")];
-  if (!controls) return [said("This page only listens: open the page of the run's folder for this.")];
   const told = controls.filter(({ answer }) => answer);
   const rest = controls.filter(({ answer }) => !answer);
   const progress = rest.map(

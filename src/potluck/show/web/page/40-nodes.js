@@ -8,18 +8,12 @@ const COLUMNS = [
   ["Round", "round", "rounds", "left"],
   ["Reward, last 5", "reward"],
   ["Greedy accuracy", "accuracy"],
-  ["Heard", "heard", "refused"],
+  ["Heard", "heard"],
   ["Waited", "waited"],
 ];
 const TAGS = {
   ...{ name: "b", reward: "b", accuracy: "b", state: "span.state", why: "small.why" },
-  ...{ model: "small", known: "small", phase: "small", left: "small", refused: "small.why" },
-};
-const KNOWN = {
-  here: "",
-  signed: "signed",
-  "unknown key": "signed, by a key never met before",
-  unsigned: "not signed: anybody may have sent this",
+  ...{ model: "small", phase: "small", left: "small" },
 };
 const PHASES = {
   write: "writing",
@@ -75,7 +69,7 @@ function nodesSection() {
         "th",
         { scope: "row", role: "rowheader" },
         el("span.who", mark, part("name")),
-        ...["model", "known"].map(part),
+        part("model"),
       ),
       ...COLUMNS.map(([title, ...names]) =>
         el("td", { role: "cell", "data-label": title }, ...names.map(part)),
@@ -87,12 +81,10 @@ function nodesSection() {
   function wordsOf(node, isWorking) {
     const [reward, accuracy] = resultsOf(view, node.name);
     const doing = isWorking && !node.begins_s;
-    const refused = Object.entries(node.refused ?? {});
     const release = node.version && `release ${node.version}`;
     return {
       name: node.name,
       model: [node.model, parameters(node.parameters), release].filter(Boolean).join(" · "),
-      known: KNOWN[node.known] ?? "",
       state: stateOf(node),
       phase: doing ? (PHASES[node.phase] ?? node.phase) || "between two phases" : "",
       why: node.begins_s ? waitOf(node) : (node.why ?? ""),
@@ -101,7 +93,6 @@ function nodesSection() {
       reward: show(reward, "share"),
       accuracy: show(accuracy, "share"),
       waited: show(waitedShare(view, node.name), "share"),
-      refused: refused.map(([why, count]) => `${plain(count)} refused: ${why}`).join("; "),
     };
   }
 
@@ -133,7 +124,6 @@ function nodesSection() {
       parts.line.dataset.state = node.state;
       parts.line.cells[4].dataset.label = greedyName(view);
       for (const [name, text] of Object.entries(wordsOf(node, isWorking))) write(parts[name], text);
-      parts.known.className = node.known === "here" || node.known === "signed" ? "" : "why";
       parts.rounds.node.hidden = !view.rounds;
       parts.rounds.set(node.round / view.rounds);
       parts.work.node.hidden = !(isWorking && node.total);

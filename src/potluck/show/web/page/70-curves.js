@@ -1,18 +1,13 @@
 // Curves of all nodes: any field, smoothed.
 
-/** Rounds to each side of a mean; "": as usual for so many rounds. */
-const SMOOTHINGS = [["", "usual"], [0, "none"]].concat(
-  [[2, "5 rounds"], [5, "11 rounds"], [20, "41 rounds"]],
-);
-
 /** Curves of a field in a view. */
-function curvesOf(view, field, reach) {
+function curvesOf(view, field) {
   return namesOf(view).flatMap((name, at) => {
     const [x, y] = curve(view, name, field);
     if (!y.some((value) => value !== null)) return [];
     const { colour, dash } = look(at);
     const isGraded = Boolean(view.evaluations?.[name]?.[field]);
-    const side = isGraded ? 0 : (reach ?? usualReach(y.length));
+    const side = isGraded ? 0 : usualReach(y.length);
     return [
       {
         key: name,
@@ -30,14 +25,9 @@ function curvesOf(view, field, reach) {
 
 function curvesSection() {
   let field = "own_reward_mean";
-  let reach = null;
   const chart = makeChart({ title: "Curves", height: 320 });
   const fields = select("Field", [], field, (value) => {
     field = value;
-    redraw();
-  });
-  const smoothing = select("Smoothing", SMOOTHINGS, "", (value) => {
-    reach = value === "" ? null : Number(value);
     redraw();
   });
   const empty = placeholder(
@@ -47,7 +37,7 @@ function curvesSection() {
     "p.hint",
     "Drag over the picture to zoom, double-click to see all. Click a name to hide its curve.",
   );
-  const controls = el("div.controls", fields.node, smoothing.node);
+  const controls = el("div.controls", fields.node);
   const node = el("div", controls, empty, chart.node, hint);
   const redraw = drawnWhenSeen(node, draw);
 
@@ -60,7 +50,7 @@ function curvesSection() {
     fields.offer(grouped(found), field);
     const { label, kind } = curveField(field);
     chart.title(label, `${label} over the rounds, a curve for each node`);
-    chart.show(curvesOf(view, field, reach), kind);
+    chart.show(curvesOf(view, field), kind);
   }
 
   return { id: "curves", title: "Curves", needs: ["curves", "evaluations"], node, update: redraw };

@@ -222,11 +222,7 @@ function textsSection(run) {
     newest = Math.max(newest, known.at(-1) ?? -1);
     const count = (answer.is_cut ? "the first " : "") + plural(texts.length, "completion");
     const found = `Round ${texts[0]?.round + 1}: ${count}; tokens are recorded of a sample`;
-    const none =
-      view?.has_texts === false
-        ? "Completions go from node to node: this page, which only listens, gets none."
-        : NOTHING;
-    write(note, texts.length ? found : none);
+    write(note, texts.length ? found : NOTHING);
     const measures = Object.keys(MEASURES_OF_TOKENS).filter((name) =>
       texts.some((text) => text.recorded?.lengths && (text.recorded.measure ?? "log-ratio") === name),
     );

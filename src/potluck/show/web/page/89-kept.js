@@ -21,7 +21,7 @@ function keptHead(parent) {
   const grid = el("div.charts.wide");
   for (const node of [...new Set(ids.flatMap((id) => namesOf(runs[id].view)))].sort(byName)) {
     const series = ids.flatMap((id, index) => {
-      const its = curvesOf(runs[id].view, "own_reward_mean", null);
+      const its = curvesOf(runs[id].view, "own_reward_mean");
       const one = its.find(({ key }) => key === node);
       return one ? [{ ...one, key: id, name: labelOf(id), ...look(index) }] : [];
     });

@@ -1,8 +1,11 @@
-"""Low-rank adapters, put into a network in place, by peft; ``save_pretrained`` then writes the
-adapter alone."""
+"""What is trained: adapters (LoRA), which peft puts into a network in place, ``save_pretrained``
+then writes alone; the optimizer, and its learning rate at each update."""
 
-from collections.abc import Collection, Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +14,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from potluck.model.loading import ADAPTER, BUILDING, ModelError, first_line
+from potluck.model.policy import LanguageModel
 
 Targets = Sequence[str] | Literal["all-linear"]
 """Names of the layers that get an adapter, or every linear one but the head."""
@@ -34,7 +38,8 @@ def add_adapter(
     ``rank`` is r, rows of A. Raise ModelError if the network has no layer of ``targets``, or none
     that can be adapted.
     """
-    targets = targets_of(targets, _linear_names(network), network.config.model_type)
+    chosen = targets_of(targets, _linear_names(network), network.config.model_type)
+    targets = chosen if isinstance(chosen, str) else list(chosen)
     # Here and not above: it takes a second to import, and most nodes have no use for it.
     from peft import LoraConfig
 
@@ -42,7 +47,7 @@ def add_adapter(
         r=rank,
         lora_alpha=alpha,  # type: ignore[arg-type]  # it says int, and only divides by it
         lora_dropout=dropout,
-        target_modules=targets if isinstance(targets, str) else list(targets),
+        target_modules=targets,
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in network.modules()),
         task_type="CAUSAL_LM",
     )
@@ -52,10 +57,8 @@ def add_adapter(
             torch.manual_seed(seed)
             network.add_adapter(config)
     except ValueError as error:
-        raise ModelError(
-            f"no adapter fits lora.targets = {_shown(targets)}: {first_line(error)[:120]}; "
-            f"{_layers(network)}"
-        ) from error
+        why = f"no adapter fits lora.targets = {targets!r}: {first_line(error)[:120]}"
+        raise ModelError(f"{why}; {_layers(network)}") from error
     _require_all(network, targets)
     for parameter in trained(network):
         parameter.data = parameter.data.float()
@@ -120,7 +123,7 @@ def _require_all(network: PreTrainedModel, targets: Targets) -> None:
     head, embedding = network.get_output_embeddings(), network.get_input_embeddings()
     if head.weight is embedding.weight and {head, embedding} & set(adapted.values()):
         raise ModelError(
-            f"lora.targets = {_shown(targets)} has the embedding or the head, which in this "
+            f"lora.targets = {targets!r} has the embedding or the head, which in this "
             f"{type(network).__name__} are one weight: an adapter of one of them could not be "
             f"merged; leave it out"
         )
@@ -144,5 +147,61 @@ def _linear_names(network: PreTrainedModel) -> list[str]:
     )
 
 
-def _shown(targets: Targets) -> str:
-    return f'"{targets}"' if isinstance(targets, str) else str(list(targets))
+@dataclass(frozen=True, slots=True)
+class LearningRate:
+    """A learning rate as a function of the update's number, so that a checkpoint need not keep it.
+
+        warmup                u / w                         while u < w, so 0 at first
+        then  "constant"      1
+              "linear"        (n - u) / (n - w)
+              "cosine"        (1 + cos(pi (u - w) / (n - w))) / 2
+
+    times ``peak``; never below 0. Source: transformers' ``get_scheduler``, which TRL calls.
+    Deviation: u counts the updates that rounds *may* have, round x updates_per_round and on, also
+    of rounds that were skipped or had nothing to learn from; the last round has the last rates.
+    """
+
+    peak: float
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup: float = 0.0  # w: a number of updates; below 1 a share of all, rounded up
+    updates: int = 1  # n: updates of the whole run
+
+    def at(self, update: int) -> float:
+        """Compute the rate of an update; the first is 0.
+
+        >>> [LearningRate(4e-6, "linear", warmup=2, updates=6).at(u) for u in (0, 1, 2, 4, 6)]
+        [0.0, 2e-06, 4e-06, 2e-06, 0.0]
+        """
+        share = self.warmup < 1
+        first = math.ceil(self.updates * self.warmup) if share else int(self.warmup)
+        if update < first:
+            return self.peak * (update / first)
+        left = max(0.0, (self.updates - update) / max(1, self.updates - first))
+        match self.schedule:
+            case "constant":
+                return self.peak
+            case "linear":
+                return self.peak * left
+            case "cosine":
+                return self.peak * 0.5 * (1 + math.cos(math.pi * (1 - left)))
+
+
+def make_optimizer(
+    policy: LanguageModel,
+    name: Literal["adam", "adamw", "adamw-8bit"],
+    adam: Mapping[str, float | tuple[float, float]],
+) -> torch.optim.Optimizer:
+    """Make Adam or AdamW over the trained parameters, with numbers by torch's names of them.
+    "adamw-8bit" has moments in 8-bit numbers, but for parameters of fewer than 4,096 (Dettmers et
+    al. 2021, arXiv:2110.02861). Raise ModelError if its library is not here."""
+    # Adam's weight decay would be part of the gradient; a recipe cannot ask for that.
+    kind: Any = torch.optim.Adam if name == "adam" else torch.optim.AdamW
+    if name == "adamw-8bit":
+        try:
+            kind = import_module("bitsandbytes.optim.adamw").AdamW8bit
+        except ImportError as error:
+            raise ModelError(
+                f"optimizer 'adamw-8bit' needs the library bitsandbytes ({error}); "
+                f"pip install 'potluck[eightbit]', or set optimizer = 'adamw'"
+            ) from error
+    return kind(trained(policy.network), **adam)

@@ -1,4 +1,4 @@
-"""A model behind the Tinker API: its calls, what they cost, and what their failures mean.
+"""A model that is served and trained behind the Tinker API.
 
 Each call has a timeout, as the client asks a server that is gone for ever; the cause is asked for
 apart. Its money is booked before it at the most that it can cost. The client library is loaded
@@ -8,10 +8,12 @@ here and nowhere else.
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -20,13 +22,13 @@ from urllib.request import urlopen
 from weakref import finalize
 
 import numpy as np
+import torch
 
-from potluck.rollout import server
-from potluck.rollout.base import TICK_S, RolloutError
-from potluck.rollout.settings import ignore
-from potluck.rollout.texts.base import NOTHING, Cost
-from potluck.rollout.texts.books import Booking, Books
-from potluck.rollout.tinker.options import TinkerOptions
+from potluck.rollout import base, server
+from potluck.rollout.base import TICK_S, Progress, PromptedRequest, Requests, RolloutError, Sampler
+from potluck.rollout.texts.base import NOTHING, Booking, Books, Cost
+from potluck.rollout.texts.options import TinkerOptions
+from potluck.types import Completion, NonFiniteError
 
 INSTALL = "pip install 'potluck[tinker]'"
 WAYS_OUT = server.WAYS_OUT | {
@@ -45,6 +47,7 @@ SAYINGS = {
 READY_S = 20.0
 UNANSWERED = "APIConnectionError", "APITimeoutError"
 PROBE_RATE, PROBE_KEPT_S = 1e-3, 3600
+AT_ONCE = 16  # requests that are under way, each with a thread
 OTHER_SERVER = "take another server, or another version of it"
 Pair = tuple[np.ndarray, np.ndarray]  # ids of a prompt and of its completion
 Asked = tuple[str, Cost, Future[Any]]  # a call's name, the most that it can cost, its answer
@@ -74,7 +77,7 @@ class TinkerSession:
     def __post_init__(self) -> None:
         """Connect; raise RolloutError unless the server has the model."""
         tinker, key = library(), self.options.address.key()
-        self.node, self.books = self.folder.name, Books(self.folder, ignore)
+        self.node, self.books = self.folder.name, Books(self.folder, base.ignore)
         from httpx import AsyncClient
 
         self._types, self._under_way = tinker.types, NOTHING
@@ -182,10 +185,8 @@ class TinkerSession:
             saved = self.call("saving", save).path
         pair = ids_P[:1], np.resize(ids_P[::-1], 2)
         (logp_T,) = self.logp([pair])
-        columns = [
-            {"weights": one_T, "advantages": 4 * one_T - 3, "logprobs": logp_T}
-            for one_T in np.eye(2)
-        ]
+        columns = [{"weights": w_T, "advantages": 4 * w_T - 3} for w_T in np.eye(2)]
+        columns = [column | {"logprobs": logp_T} for column in columns]
         self.step([pair, pair], columns, learning_rate=PROBE_RATE)
         moved = (self.logp([pair])[0] - logp_T).sum()
         self.call(f"loading {saved}", partial(self._client.load_state_with_optimizer, saved))
@@ -234,7 +235,6 @@ class TinkerSession:
         return what, most, server.begin(work)
 
     def _end(self, asked: Asked, tick: Tick) -> Any:
-        """Wait for a call; raise RolloutError with the way out if it failed."""
         what, most, future = asked
         until_s = monotonic() + self.options.timeout_s + TICK_S
         while wait([future], TICK_S).not_done and monotonic() < until_s:
@@ -279,3 +279,58 @@ class TinkerSession:
 
 def _tokens(rows: Sequence[Pair]) -> int:
     return sum(len(prompt_P) + len(token_T) for prompt_P, token_T in rows)
+
+
+@dataclass(frozen=True, eq=False)
+class TinkerEngine(base.Engine):
+    """An engine on the newest weights of a session."""
+
+    session: TinkerSession
+
+    def generate(
+        self, requests: Requests, sampler: Sampler, *, author: str, progress: Progress
+    ) -> list[Completion]:
+        written, total = list[Completion](), sum(request.count for request in requests)
+        self.session.books.begin(0)
+        asking = self._ask_all(requests, sampler)
+        begun = deque(islice(asking, AT_ONCE))
+        while begun:
+            request, asked = begun.popleft()
+            said = self.session.written(asked, partial(progress, len(written), total))
+            begun.extend(islice(asking, 1))
+            if len(said) != request.count:
+                wrote = f"{len(said)} completions of {request.problem.id!r}, not {request.count}"
+                raise RolloutError(f"{self.session.options.url} wrote {wrote}; {OTHER_SERVER}")
+            for index, each in enumerate(said):
+                written.append(self._completion(each, request, index, author))
+        progress(total, total)
+        return written
+
+    def _ask_all(
+        self, requests: Requests, sampler: Sampler
+    ) -> Iterator[tuple[PromptedRequest, Asked]]:
+        """Begin each request when the next is asked for; yield it, and its answer to come."""
+        drawing = {"temperature": 0.0, "seed": 0}
+        for request in self.prompted([each for each in requests if each.count]):
+            if isinstance(sampler, base.RandomSampler):
+                seed = int(torch.randint(2**31 - 1, (), generator=sampler.generator))
+                drawing = {"temperature": 1.0, "seed": seed}
+            given = {"max_tokens": request.longest, "stop": sorted(self.policy.stop_ids)}
+            yield request, self.session.ask(request.prompt_P, request.count, **given, **drawing)
+
+    def _completion(
+        self, said: Any, request: PromptedRequest, index: int, author: str
+    ) -> Completion:
+        url, what = self.session.options.url, f"completion {index} of {request.problem.id!r}"
+        try:
+            if said.logprobs is None:
+                raise server.NotWritten("without log-probabilities", OTHER_SERVER)
+            if not np.isfinite(said.logprobs).all():
+                raise NonFiniteError(f"{url} wrote {what} with a log-probability of no finite size")
+            # Why it ended, servers tell otherwise, or not at all.
+            finish = "length" if len(said.tokens) == request.longest else "stop"
+            told, most = (said.tokens, said.logprobs, finish), request.longest
+            read = server.read_written(*told, most=most, policy=self.policy)
+        except server.NotWritten as error:
+            raise RolloutError(f"{url} wrote {what} {'; '.join(error.args)}") from None
+        return Completion(request.problem.id, author, index, *read)

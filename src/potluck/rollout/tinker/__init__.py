@@ -1,1 +1,0 @@
-"""A model that is served and trained behind the Tinker API."""
