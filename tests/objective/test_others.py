@@ -46,7 +46,7 @@ def test_it_is_what_a_plain_loop_gives(rows, others, exponent):
     kept_B = select_others(torch.tensor(advantage), own_B := torch.tensor(own), others)
     if others == "likely-successes":
         given = SimpleNamespace(logp_start_BT=logp_BT, mask_BT=mask_BT, own_B=own_B)
-        kept_B = kept_B * likelihood(given, ObjectiveConfig(likelihood_exponent=exponent))
+        kept_B = kept_B * likelihood.of(given, ObjectiveConfig(likelihood_exponent=exponent))
     expected = paper.from_others(
         advantage, logp, own, others=others, weight="likelihood", c=exponent
     )

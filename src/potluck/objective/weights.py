@@ -19,6 +19,7 @@ claims. docs/method.md has the reasons and the limits, experiments/weights.py ex
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -178,21 +179,12 @@ class Weight:
     needs_batch: bool
 
     def __call__(self, rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
-        return self.of(rows, options)
-
-    def of_trusted(self, rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
         """Weigh the rows of trusted authors; 1 in those of others."""
         return torch.where(rows.trusted_B, self.of(rows, options), 1.0)
 
 
-def row_weight(of: Callable[[ScoredRows, ObjectiveConfig], Tensor]) -> Weight:
-    """Mark a weight that is decided by each row alone."""
-    return Weight(of, needs_batch=False)
-
-
-def batch_weight(of: Callable[[ScoredRows, ObjectiveConfig], Tensor]) -> Weight:
-    """Mark a weight that needs all rows of the round."""
-    return Weight(of, needs_batch=True)
+row_weight, batch_weight = partial(Weight, needs_batch=False), partial(Weight, needs_batch=True)
+"""Marks of a weight that is decided by each row alone, and of one that needs all of the round."""
 
 
 @row_weight
@@ -221,7 +213,6 @@ def typicality(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
     return torch.where(rows.own_B, 1.0, typicality_B**options.likelihood_exponent)
 
 
-@row_weight
 def untrusted_likelihood(rows: ScoredRows, options: ObjectiveConfig) -> Tensor:
     """Weigh completions of authors that are not trusted by P^c: see ``advantages.py``."""
     return torch.where(rows.trusted_B, 1.0, rows.likelihood_B**options.untrusted_exponent)

@@ -179,11 +179,11 @@ def score_rows(
         kept_M = weights.filter_advantages(kept_M, divergence_M, limit=objective.divergence_limit)
     rows = _rows(micro, kept_M, torch.ones_like(micro.trusted_B), found, learner.name)
     if weight and not weight.needs_batch:
-        kept_M = kept_M * weight.of_trusted(rows, objective)
+        kept_M = kept_M * weight(rows, objective)
     width = start_MT.shape[1]
     scored.logp_start_BT[row_M, :width] = start_MT
     scored.entropy_BT[row_M, :width] = entropy_MT
-    scored.kept_advantage_B[row_M] = kept_M * weights.untrusted_likelihood.of(rows, objective)
+    scored.kept_advantage_B[row_M] = kept_M * weights.untrusted_likelihood(rows, objective)
     scored.metrics_BK[row_M] = row_metrics(
         start_MT, micro.logp_gen_BT, micro.mask_BT, weight_cap=objective.weight_cap
     )
@@ -229,7 +229,7 @@ def completed(learner: Learning, scored: Scored, policy: LanguageModel | None = 
     both = scored.logp_start_BT, scored.entropy_BT
     start_BT, entropy_BT = (torch.where(read_B.unsqueeze(1), each, 0.0) for each in both)
     every = _rows(scored.batch, kept_B, read_B, (start_BT, entropy_BT), learner.name)
-    weight_B = weight.of_trusted(every, learner.objective)
+    weight_B = weight(every, learner.objective)
     if bad := (kept_B != 0).logical_and(~weight_B.isfinite()).sum().item():
         name = getattr(weight.of, "__name__", "a weight of one's own")
         raise NonFiniteError(
