@@ -1,4 +1,4 @@
-"""The one contract that every task passes (a new one adds a line to MAKERS), and overlaps of splits."""
+"""The contract that every task passes (a new one adds a line to MAKERS), and overlaps of splits."""
 
 import math
 from dataclasses import replace
