@@ -138,6 +138,7 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     policies = {name: learner.policy for name, learner in learners.items()}
     checks.require_turns(policies, task)
     sends_text = checks.sends_text(config, all_here=local.all_here)
+    checks.forget_tokenizers()  # each node has one of its own
     if not sends_text or config.sends_logp:
         checks.require_one_stop(policies)
     _write_recipe(local, digests, task)
