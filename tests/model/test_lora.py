@@ -12,10 +12,12 @@ from potluck.model.loading import BUILDING
 from potluck.model.shape import shape_of
 from potluck.model.training import adapter_off, add_adapter, restore_adapter, targets_of, trained
 
+DEFAULTS = {"rank": 2, "alpha": 4.0, "dropout": 0.0, "targets": ("q_proj", "v_proj"), "seed": 0}
 
-def adapted(*, seed=0, rank=2, targets=("q_proj", "v_proj"), alpha=4.0, dropout=0.0):
-    network = tiny.policy().network
-    add_adapter(network, rank=rank, alpha=alpha, dropout=dropout, targets=targets, seed=seed)
+
+def adapted(network=None, **changes):
+    network = network or tiny.policy().network
+    add_adapter(network, **DEFAULTS | changes)
     return network
 
 
@@ -107,11 +109,9 @@ def test_a_name_that_fits_nothing_is_refused_with_those_that_do_even_where_other
 @pytest.mark.parametrize("targets", [["embed_tokens"], ["q_proj", "lm_head"]])
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")  # peft only warns
 def test_one_use_of_a_weight_that_has_two_is_not_adapted(targets):
-    tied = tiny.policy(tie_word_embeddings=True).network
-    options = {"rank": 2, "alpha": 4.0, "dropout": 0.0, "seed": 0}
     with pytest.raises(ModelError, match="are one weight: an adapter of one"):
-        add_adapter(tied, targets=targets, **options)
-    add_adapter(tiny.policy().network, targets=targets, **options)  # untied, it is as any other
+        adapted(tiny.policy(tie_word_embeddings=True).network, targets=targets)
+    adapted(targets=targets)  # untied, it is as any other
 
 
 SIZES = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -125,11 +125,9 @@ OTHERS = {
 def test_a_model_without_the_default_layers_gets_those_that_peft_has_for_it(kind):
     config, layers = OTHERS[kind]
     shape, lora = shape_of(config), LoraConfig(r=2, targets="all-linear")
-    network = AutoModelForCausalLM.from_config(config)
-    add_adapter(network, rank=2, alpha=4.0, dropout=0.0, targets="all-linear", seed=0)
+    network = adapted(AutoModelForCausalLM.from_config(config), targets="all-linear")
     assert adapter_numbers(lora, shape) == sum(p.numel() for p in trained(network))
-    network = AutoModelForCausalLM.from_config(config)
-    add_adapter(network, rank=2, alpha=4.0, dropout=0.0, targets=("q_proj", "v_proj"), seed=0)
+    network = adapted(AutoModelForCausalLM.from_config(config))
     names = [n.split(".lora_")[0].rpartition(".")[2] for n, p in network.named_parameters()
              if p.requires_grad]  # fmt: skip
     assert set(names) == set(layers)
@@ -175,8 +173,7 @@ def test_one_thread_at_a_time_makes_layers(tmp_path, monkeypatch):
     for name in ("from_pretrained", "from_config"):
         watched(AutoModelForCausalLM, name)
     watched(PreTrainedModel, "add_adapter")
-    network = LanguageModel.load(folder, device="cpu").network
-    add_adapter(network, rank=2, alpha=4.0, dropout=0.0, targets=("q_proj",), seed=0)
+    adapted(LanguageModel.load(folder, device="cpu").network)
     shape_of(shape)
     assert held == [("from_pretrained", True), ("add_adapter", True), ("from_config", True)]
     assert not BUILDING.locked()

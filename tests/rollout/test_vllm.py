@@ -26,16 +26,8 @@ from potluck.rollout.options import VllmOptions
 from potluck.rollout.server import Address, run_loop
 from potluck.rollout.vllm.client import VllmClient, require_server
 from potluck.rollout.vllm.response import ServerRequest, read_response, require_ours
-from rollout.writing import (
-    PROBLEMS,
-    forward,
-    logits_of,
-    no_progress,
-    of_tokens,
-    problem_of,
-    sampled,
-    write,
-)
+from rollout import writing
+from rollout.writing import PROBLEMS, forward, no_progress, problem_of, sampled, write
 from stand_in_server import Refused, stand_in
 
 
@@ -194,13 +186,13 @@ def test_every_single_weight_counts_for_whether_they_have_changed():
 
 def other_mode(made, completion, temperature=1.0, top_k=0, top_p=1.0):
     """logp_T as a server of the wrong mode tells it, by hand."""
-    p_TV = logits_of(made, completion).double().softmax(dim=1)
+    p_TV = writing.logits_of(made, completion).double().softmax(dim=1)
     for p_V in p_TV if temperature == 1 else ():
         order = p_V.argsort(descending=True)
         kept = order[: top_k or len(p_V)]
         kept = kept[: int((p_V[kept].cumsum(0) / p_V[kept].sum() < top_p).sum()) + 1]
         p_V.copy_(torch.zeros_like(p_V).index_copy(0, kept, p_V[kept] / p_V[kept].sum()))
-    return of_tokens(p_TV.log(), completion)
+    return writing.of_tokens(p_TV.log(), completion)
 
 
 def checked(made, sampler, written, logps):

@@ -37,13 +37,11 @@ class Episodes:
     def __init__(self, policy: LanguageModel, environment: Environment, author: str) -> None:
         self._policy, self._author, self._most_turns = policy, author, environment.max_turns
         self._play = environment.open(author)
+        self.close = self._play.close
         self._open: dict[int, _Unfinished] = {}
         self._asked_s: dict[int, float] = {}
         self._written: dict[int, Completion] = {}
         self._failed: dict[int, EnvironmentFailed] = {}
-
-    def close(self) -> None:
-        self._play.close()
 
     def begin(self, episode: int, problem: Problem, index: int, *, tokens: int, room: int) -> None:
         """Begin an episode of at most so many sampled tokens, and ``room`` for all behind the

@@ -1,6 +1,5 @@
-"""Requests to a vLLM server, which may be started anew at any time, and the weights that it gets:
-a folder of the model, or of a LoRA node's adapter, and requests to reload it (docs/vllm.md says
-which versions have them)."""
+"""Requests to a vLLM server, which may be started anew at any time, and the weights that it gets: a
+folder of the model, or of a LoRA node's adapter. docs/vllm.md says which versions reload it."""
 
 import asyncio
 import re

@@ -291,10 +291,7 @@ class ServerPlaying(ServerWriting):
 
 
 def sampling_of(sampler: Sampler) -> dict[str, float]:
-    """Say ``sampler`` in a server's words, its defaults switched off.
-
-    A server takes missing ones from the model's generation_config.json.
-    """
+    """Say ``sampler`` in a server's words: what is missing it takes from generation_config.json."""
     plain = {"min_p": 0.0, "repetition_penalty": 1.0}
     plain |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}
     if isinstance(sampler, base.GreedySampler):
