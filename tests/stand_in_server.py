@@ -51,7 +51,7 @@ class StandIn(ThreadingHTTPServer):
         self.network, self.adapters = self.load(self.folder), {}
         self.mode, self.stale, self.twist, self.statuses = "raw_logprobs", False, None, []
         self.stalls, self.key, self.asleep = None, "", set()
-        self.can_reload, self.cuts, self.drips_s = True, 0, 0.0
+        self.cuts, self.drips_s = 0, 0.0
         self.restarts_after, self.drops, self.pause_s = None, 0, 0.0
         self.restarted = False
         self.seen, self.lock = [], threading.Lock()
@@ -97,8 +97,6 @@ class StandIn(ThreadingHTTPServer):
             case "/v1/unload_lora_adapter":
                 if not self.adapters.pop(body["lora_name"], None):
                     raise Refused(404, "cannot be found")
-            case _ if not self.can_reload:
-                raise Refused(404, '{"detail":"Not Found"}')
             case "/collective_rpc":
                 if body["method"] != "reload_weights" or "weights" in self.asleep:
                     raise Refused(500, "no such method, or no memory for it")

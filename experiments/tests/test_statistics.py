@@ -11,6 +11,7 @@ import pytest
 import oracle
 from made_up import experiment, node, results, runs, suite
 from potluck_experiments.costs import cost_of, rounds_to, smoothed
+from potluck_experiments.results import values_of
 from potluck_experiments.statistics import interval_of, ratio_of
 from potluck_experiments.suite import ExperimentError
 
@@ -45,6 +46,7 @@ def test_what_has_no_ratio_is_refused(pair):
 def test_a_run_that_was_not_evaluated_early_says_so_to_who_asks():
     late = [node((0.1, 0.5), rounds=20)]
     there = results(*runs("alone", ("small",), small=late), suite=suite())
+    assert values_of(node((0.9, 0.2, 0.4, 0.9, 0.7)))["greedy", "late"] == pytest.approx(0.8)
     where = "digits.size", "small", "alone", "greedy"
     assert there.by_seed(*where, "end") == {0: 0.5}
     with pytest.raises(ExperimentError, match="no greedy accuracy 'early'"):

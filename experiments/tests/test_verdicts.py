@@ -10,13 +10,7 @@ import oracle
 from made_up import PAIRS, claim, curve, experiment, node, result, results, runs, suite
 from potluck_experiments.statistics import MeanInterval
 from potluck_experiments.suite import ExperimentError
-from potluck_experiments.verdicts import (
-    ClaimTest,
-    holm,
-    p_of,
-    try_claims,
-    verdict_of,
-)
+from potluck_experiments.verdicts import ClaimTest, holm, p_of, try_claims, verdict_of
 from small_suite import EXPECTED, make_suite
 
 PAIR = ("small", "large")

@@ -25,7 +25,6 @@ class Interval:
     high: float
 
     def within(self, least: float, most: float) -> "Interval":
-        """Cut to what is possible."""
         return Interval(self.value, max(least, self.low), min(most, self.high))
 
 
@@ -43,10 +42,8 @@ def pass_at_k(right: int, samples: int, k: int) -> float:
     (0.25, 0.5, 1.0)
     """
     if not (0 <= right <= samples and 1 <= k <= samples):
-        raise ValueError(
-            f"pass@{k} of {right} right among {samples} samples; expected 0 <= right <= samples "
-            f"and 1 <= k <= samples"
-        )
+        found = f"pass@{k} of {right} right among {samples} samples"
+        raise ValueError(f"{found}; expected 0 <= right <= samples and 1 <= k <= samples")
     return (comb(samples, k) - comb(samples - right, k)) / comb(samples, k)
 
 

@@ -97,7 +97,6 @@ class Completion:
 
     problem_id: str
     author: str
-    """The node whose model sampled the tokens."""
     index: int
     """Position among its author's completions for this problem, from 0."""
     token_T: np.ndarray

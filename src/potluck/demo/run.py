@@ -75,7 +75,6 @@ class Gain:
 
     @property
     def cells(self) -> list[str]:
-        """Return the level, completions of both ways, and how many times more one needs."""
         if not self.level:
             return ["-"] * 4
         ratio = f"{self.by_itself / self.together:.1f}"
@@ -107,7 +106,6 @@ class Result:
 
     @property
     def rows(self) -> list[list[str]]:
-        """The numbers in the order of COLUMNS, a row for each model."""
         return [[of.node, *of.cells, *self._rewards(of.node)] for of in self.gains]
 
     def _rewards(self, node: str) -> list[str]:

@@ -1,5 +1,5 @@
-"""Answers to problems that a model does not train on, graded, and the numbers that they give. An
-answer is right when it earns 1; accuracy is the mean reward, as training reports it."""
+"""Answers to problems that a model does not train on, graded, and the numbers that they give.
+Accuracy is the mean reward, as training reports it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,7 +21,6 @@ UNBOUNDED = 2**31
 @dataclass(frozen=True, slots=True)
 class SplitAccuracy:
     accuracy: float
-    """Mean reward."""
     problems: int
     rewards: Mapping[str, float]
     """Mean of each reward function, before its weight; empty: the task's own grading alone."""

@@ -35,11 +35,9 @@ class EvaluationRequest:
     seed: int = 0
     device: str = "auto"
     dtype: str = "float32"
-    """Numbers that the models compute in while they write."""
     rows: int = 0
     """Answers that are written at once; 0: as the recipe's most modest node."""
     trust_code: bool = False
-    """True: functions that the recipe's [[reward]] names may be imported and run."""
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
