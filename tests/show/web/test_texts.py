@@ -50,12 +50,15 @@ def test_a_round_in_two_places_is_whole_and_a_later_line_replaces_an_earlier_one
 
 
 def test_a_round_is_bounded(node, monkeypatch):
-    bounds = ("MOST_TEXTS", 3, 1), ("ROUND_BYTES", 400, None), ("OLDER_BYTES", 400, 3)
-    for bound, most, round in bounds:
+    bounds = [("MOST_TEXTS", 3, 1, (3, True)), ("OLDER_BYTES", 400, 3, (3, True))]
+    bounds += [
+        ("ROUND_BYTES", most, None, told) for most, told in ((400, (3, True)), (900, (4, False)))
+    ]
+    for bound, most, round, told in bounds:
         with monkeypatch.context() as patch:
             patch.setattr(texts_module, bound, most)
             found = texts_of(node, round)
-        assert (len(found.texts), found.is_cut) == (3, True)
+        assert (len(found.texts), found.is_cut) == told
 
 
 def test_what_a_stranger_wrote_is_cut_and_one_answer_stays_small(node):
