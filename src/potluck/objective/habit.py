@@ -109,8 +109,6 @@ class Habit:
 
 
 class _RoundAnswers:
-    """The answers of one round, cut into words."""
-
     def __init__(self, answers: Sequence[GradedAnswer], me: str) -> None:
         mean = math.fsum(answer.reward for answer in answers) / max(1, len(answers))
         least = mean - 1e-9 * abs(mean)  # all alike are all right, whatever the rounding

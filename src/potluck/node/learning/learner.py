@@ -266,8 +266,7 @@ class Learner(Learning):
         return batch.by(self.name) & (self.reference is not None)
 
     def _completed(self, scored: Scored) -> Scored:
-        """Put the scores of all processes together, drop foreign rows whose log-probability is not
-        finite, and apply a weight that needs the whole batch."""
+        """Put the scores of all processes together, and complete them."""
         mine = [scored.metrics_BK, scored.logp_start_BT, scored.entropy_BT, scored.kept_advantage_B]
         if scored.logp_reference_BT is not None:
             mine.append(scored.logp_reference_BT)
