@@ -19,7 +19,7 @@ from harness import Row
 
 from potluck.config import NodeConfig
 from potluck.model import LanguageModel, make_optimizer
-from potluck.node.learning import passes
+from potluck.node.learning import learner as learning
 from potluck.node.learning.batch import Batch, pack
 from potluck.node.learning.learner import Learner
 from potluck.node.report import author_reports
@@ -82,8 +82,9 @@ def cost(policy: LanguageModel, batch: Batch, steps: int, name: str) -> list[flo
         gradient_clip_norm=1.0,
         micro_batch_tokens=MICRO_BATCH_TOKENS,
     )
+    # The learner calls what its module names, so that is where the meter goes.
     meter, shares = Meter(), []
-    passes.score_rows = meter.on(passes.score_rows)
+    learning.score_rows = meter.on(learning.score_rows)
     report = meter.on(author_reports)
     rewards = [1.0] * len(batch.completions)
     for step in range(steps + 1):

@@ -9,11 +9,10 @@ import json
 
 import torch
 from tokenizers import AddedToken
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
+import tiny
 import unlike
 from potluck.episode import ToolCall, Turn
-from potluck.model import LanguageModel
 from potluck.types import Observation, Problem
 
 QWEN = """{%- if tools %}{{ '<|im_start|>system\\n' }}
@@ -127,14 +126,11 @@ def made(name, template):
     tokenizer.add_tokens([AddedToken(t, normalized=False) for t in added])
     tokenizer.eos_token, tokenizer.bos_token = special[-1], special[0]
     tokenizer.chat_template, tokenizer.name_or_path = template, f"a/{name}"
-    network = Qwen2ForCausalLM(
-        Qwen2Config(
-            vocab_size=len(tokenizer), hidden_size=8, intermediate_size=8, num_hidden_layers=1,
-            num_attention_heads=1, num_key_value_heads=1, max_position_embeddings=512,
-            eos_token_id=tokenizer.eos_token_id, pad_token_id=0, bos_token_id=None,
-        )
+    return tiny.qwen2(
+        tokenizer, vocab_size=len(tokenizer), hidden_size=8, intermediate_size=8,
+        num_hidden_layers=1, num_attention_heads=1, max_position_embeddings=512,
+        eos_token_id=tokenizer.eos_token_id, bos_token_id=None,
     )  # fmt: skip
-    return LanguageModel(network, tokenizer)
 
 
 @functools.cache
@@ -185,21 +181,12 @@ def turn(lot):
     """A turn: half of them have calls, and a third of those say something beside."""
     if lot.random() < 0.5:
         return Turn(lot.choice(LOOKS) if lot.random() < 0.1 else text(lot))
-    names = (
-        ("add", "get_it", "über", "a.b-c:d/e", "no name", '"', "")
-        if lot.random() < 0.2
-        else ("add",)
-    )
-    calls = [
-        ToolCall(
-            lot.choice(names),
-            {
-                lot.choice(("a", "b2", "some key", text(lot))): value(lot)
-                for _ in range(lot.randint(0, 3))
-            },
-        )
-        for _ in range(lot.choice((1, 1, 1, 2, 3)))
-    ]
+    names = ("add", "get_it", "über", "a.b-c:d/e", "no name", '"', "")
+    calls = []
+    for _ in range(lot.choice((1, 1, 1, 2, 3))):
+        keys = [lot.choice(("a", "b2", "some key", text(lot))) for _ in range(lot.randint(0, 3))]
+        name = lot.choice(names) if lot.random() < 0.2 else "add"
+        calls.append(ToolCall(name, {key: value(lot) for key in keys}))
     return Turn(text(lot) if lot.random() < 1 / 3 else "", tuple(calls))
 
 

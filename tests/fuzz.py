@@ -41,34 +41,24 @@ def message(generator, *, completions=6, tokens=20, vocabulary=50):
         logp_T = [
             -generator.expovariate(1) if generator.random() < 0.7 else -200.5 for _ in range(size)
         ]
-        written.append(
-            completion(
-                (token_T * count)[:count],
-                (logp_T * count)[:count],
-                problem=f"digits/{at % 3}+1=",
-                index=at,
-                end=generator.choice(["stop", "length"]),
-            )
-        )
+        end = generator.choice(["stop", "length"])
+        ids, logps = (token_T * count)[:count], (logp_T * count)[:count]
+        written.append(completion(ids, logps, problem=f"digits/{at % 3}+1=", index=at, end=end))
     if generator.random() < 0.3:
         written = [replace(c, logp_T=None) for c in written]
     agreed, kind = terms(), generator.randrange(4)
     if kind == 0:
-        agreed = terms(tokenizer=b"")
+        agreed, plain = terms(tokenizer=b""), written
         written = [
             text_only(_text(generator, tokens), problem=c.problem_id, index=c.index, end=c.end)
-            for c in written
+            for c in plain
         ]
     elif kind == 1:
         agreed = terms(tokenizer=generator.choice([b"t", b"another"]))
-        written = [
-            replace(
-                c,
-                text=_text(generator, tokens) if generator.random() < 0.8 else None,
-                tokenizer=agreed.provenance.tokenizer,
-            )
-            for c in written
-        ]
+        names = {"tokenizer": agreed.provenance.tokenizer}
+        for at, c in enumerate(written):
+            text = _text(generator, tokens) if generator.random() < 0.8 else None
+            written[at] = replace(c, text=text, **names)
     if generator.random() < 0.4:
         written = [_episode(generator, c) for c in written]
     return agreed.message(generator.randrange(100), tuple(written))
@@ -81,12 +71,9 @@ def _episode(generator, completion):
     if count:
         edges = [0, *sorted(cut for cut in cuts if cut < count), count]
         turns = tuple(np.diff(edges).tolist())
-    return replace(
-        completion,
-        turns=turns,
-        observed=generator.randbytes(2 * (len(turns) - 1)),
-        end=generator.choice(["stop", "length", "turns", "room"]),
-    )
+    observed = generator.randbytes(2 * (len(turns) - 1))
+    end = generator.choice(["stop", "length", "turns", "room"])
+    return replace(completion, turns=turns, observed=observed, end=end)
 
 
 def _text(generator, tokens):
@@ -96,8 +83,7 @@ def _text(generator, tokens):
 
 def blocks_of(data):
     """(start, the blocks behind it, unpacked) of a sound message."""
-    start, blocks, _ = parts_of(data)
-    return start, blocks
+    return parts_of(data)[:2]
 
 
 def header_of(start, head):
@@ -137,18 +123,13 @@ def after_signing(generator):
 def before_compression(generator):
     """A properly compressed, framed and signed message whose contents are not right."""
     start, blocks, stored = parts_of(encode(message(generator), codec=generator.choice(CODECS)))
-    kind = generator.choice(
-        ["header", "header", "column", "column", "body", "body", "frame", "blocks"]
-    )
+    kind = generator.choice([*("header", "column", "body") * 2, "frame", "blocks"])
     if kind in ("header", "column") or (kind == "body" and len(blocks) == 1):
         blocks[0] = _header(generator, blocks[0], column=kind == "column")
     elif kind == "body":
         at = generator.randrange(1, len(blocks))
-        blocks[at] = (
-            _numbers(generator, blocks[at])
-            if generator.random() < 0.6
-            else damaged(generator, blocks[at])
-        )
+        change = _numbers if generator.random() < 0.6 else damaged
+        blocks[at] = change(generator, blocks[at])
     elif kind == "blocks":
         blocks = _shuffled(generator, blocks)
     pack = _strange_pack(generator) if kind == "frame" else zstandard.compress
@@ -170,9 +151,7 @@ def damaged(generator, data):
         case 4:
             data[at:at] = data[at : at + generator.randrange(1, 40)]
         case 5:
-            data[at : at + 4] = struct.pack(
-                "<I", generator.choice([0, 1, 2**16, 2**31 - 1, 2**32 - 1])
-            )
+            data[at : at + 4] = SIZE.pack(generator.choice([0, 1, 2**16, 2**31 - 1, 2**32 - 1]))
         case _:
             del data[at:]
     return bytes(data)
@@ -183,11 +162,7 @@ def _header(generator, data, *, column):
     fields = msgspec.msgpack.decode(data)
     if column:
         at = generator.randrange(11, len(fields))
-        fields[at] = (
-            damaged(generator, fields[at])
-            if generator.random() < 0.5
-            else _numbers(generator, fields[at])
-        )
+        fields[at] = generator.choice((damaged, _numbers))(generator, fields[at])
         if generator.random() < 0.2:  # one row more or less, in every column
             for i in range(12, len(fields)):
                 fields[i] = fields[i][:-1] if generator.random() < 0.5 else fields[i] + b"\0"
@@ -244,12 +219,11 @@ def _shuffled(generator, blocks):
 
 def _strange_pack(generator):
     """Frames of zstd that say less, claim more, want more memory, or hold something else."""
+    level = generator.choice([1, 9, 19])
     return generator.choice(
         [
             zstandard.ZstdCompressor(write_content_size=False).compress,
-            zstandard.ZstdCompressor(
-                write_checksum=True, level=generator.choice([1, 9, 19])
-            ).compress,
+            zstandard.ZstdCompressor(write_checksum=True, level=level).compress,
             lambda data: zstandard.compress(data) + zstandard.compress(b"more"),
             lambda data: zstandard.compress(data)[:-1],
             lambda data: claiming(data, generator.choice([0, 1, len(data) + 1, 2**20, 2**40])),

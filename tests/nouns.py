@@ -50,15 +50,7 @@ def prompt_digest(problem_id):
 GENEROUS = Limits()
 
 
-def terms(
-    node="north",
-    *,
-    run="run",
-    limits=GENEROUS,
-    digest=prompt_digest,
-    asked=None,
-    **changes,
-):
+def terms(node="north", *, run="run", limits=GENEROUS, digest=prompt_digest, asked=None, **changes):
     """A node's agreement; ``digest`` is that of its prompts' ids, ``asked`` of their messages."""
     made = origin(**changes)
 

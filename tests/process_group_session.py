@@ -58,7 +58,7 @@ class Case:
     chunk: bool = False
     dropout: float = 0.0
     only_bad: bool = False
-    """Whether nothing is left to be learned, once the filter has looked."""
+    """True: nothing is left to be learned, once the filter has looked."""
     dtype: torch.dtype = torch.float32
     reference: bool = False
     """True: a KL to another model, or to the policy without its adapter."""
@@ -173,17 +173,11 @@ def learn(case, processes=SINGLE_PROCESS):
             reference = ShardedModel(reference, torch.device("cpu"))
     optimizer = torch.optim.SGD(trained(policy.network), lr=case.lr)
     learner = Recording(
-        name="north",
-        policy=policy,
-        optimizer=optimizer,
-        objective=case.objective,
-        temperature=0.9,
-        gradient_clip_norm=case.clip,
-        micro_batch_tokens=case.budget,
-        processes=processes,
-        longest=9,
+        name="north", policy=policy, optimizer=optimizer, objective=case.objective,
+        temperature=0.9, gradient_clip_norm=case.clip, micro_batch_tokens=case.budget,
+        processes=processes, longest=9,
         reference=policy if case.reference and case.lora else reference,
-    )
+    )  # fmt: skip
     torch.manual_seed(processes.rank)
     before = policy_module.LOGITS_AT_ONCE
     policy_module.LOGITS_AT_ONCE = 150 if case.chunk else before
@@ -197,18 +191,15 @@ def learn(case, processes=SINGLE_PROCESS):
         return {"error": str(error)}
     finally:
         policy_module.LOGITS_AT_ONCE = before
-    return {
+    told = ("loss", "updates", "gradient_norm", "shares")
+    found = {name: getattr(report, name) for name in told} | {
+        name: getattr(report.scored, name) for name in ("kept_advantage_B", "metrics_BK", "dropped")
+    }
+    return found | {
         "gradient": learner.seen or None,
         "weights": [full_tensor(p.detach()).clone() for p in policy.network.parameters()],
         "steps": steps,
         "spread": all(isinstance(p, DTensor) for p in policy.network.parameters()),
-        "loss": report.loss,
-        "updates": report.updates,
-        "gradient_norm": report.gradient_norm,
-        "shares": report.shares,
-        "kept_advantage_B": report.scored.kept_advantage_B,
-        "metrics_BK": report.scored.metrics_BK,
-        "dropped": report.scored.dropped,
     }
 
 
@@ -294,14 +285,9 @@ def launch(folder):
         for number in (1, 2):
             os.dup2(said.fileno(), number)
     config = LaunchConfig(
-        *(1, 1, 2),
-        run_id=str(uuid.uuid4()),
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=0,
-        start_method="fork",
-        shutdown_timeout=5,
-    )
+        1, 1, 2, run_id=str(uuid.uuid4()), rdzv_backend="c10d", rdzv_endpoint="localhost:0",
+        max_restarts=0, start_method="fork", shutdown_timeout=5,
+    )  # fmt: skip
     elastic_launch(config, main)(folder)
 
 

@@ -70,16 +70,36 @@ class StandInChat(ThreadingHTTPServer):
         return 200, self.twist(answer) if self.twist else answer
 
 
-class Handler(BaseHTTPRequestHandler):
+class Answering(BaseHTTPRequestHandler):
+    """What the handlers of these small servers share."""
+
+    def read(self):
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def answer(self, status, body=b"", *, cut=None, **headers):
+        """Send ``cut`` bytes of a body and end the connection, or all of it."""
+        self.send_response(status)
+        headers.setdefault("Content-Length", str(len(body)))
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body[:cut])
+        self.close_connection |= cut is not None
+
+    def handle(self):
+        with suppress(OSError):  # the asker has hung up
+            super().handle()
+
+    def log_message(self, *_): ...
+
+
+class Handler(Answering):
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self):
-        self.do_POST()
-
     def do_POST(self):
-        server = self.server
-        size = int(self.headers.get("Content-Length", 0))
-        if len(raw := self.rfile.read(size)) < size:  # the asker was killed
+        server, raw = self.server, self.read()
+        if len(raw) < int(self.headers.get("Content-Length", 0)):  # the asker was killed
             return
         body = json.loads(raw) if raw else None
         with server.lock:
@@ -89,7 +109,7 @@ class Handler(BaseHTTPRequestHandler):
             server.busiest = max(server.busy, server.busiest)
         if server.stalls and body:
             server.stalls.wait()
-        told = server.headers if server.statuses and body else {}
+        told = dict(server.headers) if server.statuses and body else {}
         given = self.headers.get("Authorization", "").removeprefix("Bearer ")
         with server.lock:
             server.busy -= 1
@@ -97,26 +117,11 @@ class Handler(BaseHTTPRequestHandler):
         if server.key and given != server.key:
             status, answer = 401, {"error": {"message": f"Incorrect API key provided: {given}"}}
         sent = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-        self.send_response(status)
         if server.packed:
-            sent = gzip.compress(sent)
-            self.send_header("Content-Encoding", "gzip")
-        for name, value in told.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(sent)))
-        self.end_headers()
-        try:
-            self.wfile.write(sent[: server.cut])
-            self.close_connection |= server.cut is not None
-        except OSError:  # the asker has hung up
-            self.close_connection = True
+            sent, told["Content-Encoding"] = gzip.compress(sent), "gzip"
+        self.answer(status, sent, cut=server.cut, **told)
 
-    def handle(self):
-        with suppress(OSError):  # the asker has hung up
-            super().handle()
-
-    def log_message(self, *_):
-        pass
+    do_GET = do_POST
 
 
 def author_of(server, parent, *, most, sampling, run=None, environment=None, **options):

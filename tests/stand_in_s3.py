@@ -1,68 +1,55 @@
 """A server that speaks as much of S3 as s3fs needs: whole objects, ranges, lists. In memory."""
 
 import hashlib
-import threading
 from contextlib import contextmanager
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 import pytest
 
+from stand_in_chat import Answering, serving
+
 SIGNED = "AWS4-HMAC-SHA256 Credential=of-the-test/"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Answering):
     protocol_version = "HTTP/1.1"
 
-    def _answer(self, code, body=b"", **headers):
-        self.send_response(code)
-        headers.setdefault("Content_Length", str(len(body)))
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
     def _handle(self):
-        data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        url = urlsplit(self.path)
-        path, query, objects = (
-            unquote(url.path).lstrip("/"),
-            parse_qs(url.query),
-            self.server.objects,
-        )
+        data, url, objects = self.read(), urlsplit(self.path), self.server.objects
+        path, query = unquote(url.path).lstrip("/"), parse_qs(url.query)
         self.server.asked.append((self.command, path))
         if not self.headers.get("Authorization", "").startswith(SIGNED):
-            self._answer(403, b"<Error><Code>AccessDenied</Code></Error>")
+            self.answer(403, b"<Error><Code>AccessDenied</Code></Error>")
         elif self.command == "PUT":
             if self.headers.get("Content-Encoding") == "aws-chunked":
                 data = _unchunked(data)
             objects[path] = data, formatdate(usegmt=True)
-            self._answer(200, ETag=_tag(data))
+            self.answer(200, ETag=_tag(data))
         elif self.command == "DELETE":
             objects.pop(path, None)
-            self._answer(204)
+            self.answer(204)
         elif "list-type" in query:
             bucket, prefix = path.rstrip("/"), query.get("prefix", [""])[0]
-            self._answer(200, _listed(objects, bucket, prefix), Content_Type="application/xml")
+            self.answer(
+                200, _listed(objects, bucket, prefix), **{"Content-Type": "application/xml"}
+            )
         elif path not in objects:
-            self._answer(404, b"<Error><Code>NoSuchKey</Code><Message>none</Message></Error>")
+            self.answer(404, b"<Error><Code>NoSuchKey</Code><Message>none</Message></Error>")
         else:
             whole, written = objects[path]
-            about = {"ETag": _tag(whole), "Last_Modified": written}
+            about = {"ETag": _tag(whole), "Last-Modified": written}
             if found := self.headers.get("Range"):
                 first, last = found.removeprefix("bytes=").split("-")
                 part = whole[int(first) : int(last) + 1]
-                about["Content_Range"] = f"bytes {first}-{int(first) + len(part) - 1}/{len(whole)}"
-                self._answer(206, part, **about)
+                about["Content-Range"] = f"bytes {first}-{int(first) + len(part) - 1}/{len(whole)}"
+                self.answer(206, part, **about)
             else:
-                self._answer(200, whole, **about)
+                self.answer(200, whole, **about)
 
     do_GET = do_PUT = do_HEAD = do_DELETE = _handle
-
-    def log_message(self, *_): ...
 
 
 def _tag(data):
@@ -99,14 +86,10 @@ def stand_in_s3():
     """Yield the server; what this process, and those it starts, know of S3 leads to it."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.objects, server.asked, server.daemon_threads = {}, [], True
-    with server, pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
         patch.setenv("AWS_ACCESS_KEY_ID", "of-the-test")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "secret-of-the-test")
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        (thread := threading.Thread(target=server.serve_forever)).start()
-        try:
+        with serving(server):
             yield server
-        finally:
-            server.shutdown()
-            thread.join()

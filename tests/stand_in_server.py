@@ -21,14 +21,14 @@ import json
 import threading
 import time
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from stand_in_chat import serving
+from stand_in_chat import Answering, serving
 
 
 class Refused(Exception):
@@ -51,7 +51,7 @@ class StandIn(ThreadingHTTPServer):
         self.network, self.adapters = self.load(self.folder), {}
         self.mode, self.stale, self.twist, self.statuses = "raw_logprobs", False, None, []
         self.stalls, self.key, self.asleep = None, "", set()
-        self.can_reload, self.cuts, self.drips_s = True, 0, 0.0
+        self.cuts, self.drips_s = 0, 0.0
         self.restarts_after, self.drops, self.pause_s = None, 0, 0.0
         self.restarted = False
         self.seen, self.lock = [], threading.Lock()
@@ -97,8 +97,6 @@ class StandIn(ThreadingHTTPServer):
             case "/v1/unload_lora_adapter":
                 if not self.adapters.pop(body["lora_name"], None):
                     raise Refused(404, "cannot be found")
-            case _ if not self.can_reload:
-                raise Refused(404, '{"detail":"Not Found"}')
             case "/collective_rpc":
                 if body["method"] != "reload_weights" or "weights" in self.asleep:
                     raise Refused(500, "no such method, or no memory for it")
@@ -140,20 +138,12 @@ class StandIn(ThreadingHTTPServer):
         for i in range(body["n"]):
             stop = next((t for t, id in enumerate(tokens[i]) if id in body["stop_token_ids"]), None)
             end = len(tokens[i]) if stop is None else stop + 1
-            rows.append(
-                {
-                    "index": i,
-                    "text": "",
-                    "finish_reason": "length" if stop is None else "stop",
-                    "stop_reason": None,
-                    "token_ids": tokens[i][:end],
-                    "prompt_token_ids": prompt,
-                    "logprobs": {
-                        "tokens": [f"token_id:{id}" for id in tokens[i][:end]],
-                        "token_logprobs": logps[i][:end],
-                    },
-                }
-            )
+            names = [f"token_id:{id}" for id in tokens[i][:end]]
+            rows.append({
+                "index": i, "text": "", "finish_reason": "length" if stop is None else "stop",
+                "stop_reason": None, "token_ids": tokens[i][:end], "prompt_token_ids": prompt,
+                "logprobs": {"tokens": names, "token_logprobs": logps[i][:end]},
+            })  # fmt: skip
         answer = {"id": "cmpl-1", "object": "text_completion", "choices": rows}
         return self.twist(answer) if self.twist else answer
 
@@ -192,13 +182,9 @@ def write(network, body, prompt, generator, mode):
     return torch.cat(tokens, dim=1).tolist(), torch.cat(logps, dim=1).tolist()
 
 
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.do_POST()
-
+class Handler(Answering):
     def do_POST(self):
-        server, parts = self.server, urlsplit(self.path)
-        raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        server, parts, raw = self.server, urlsplit(self.path), self.read()
         body = json.loads(raw) if raw else None
         server.seen.append((self.path, body))
         status, answer = 200, None
@@ -209,31 +195,21 @@ class Handler(BaseHTTPRequestHandler):
                 raise Refused(server.statuses.pop(0), "told to")
             answer = server.answer(parts.path, parse_qs(parts.query), body)
         except Refused as refused:
-            status, answer = refused.status, refused.text
+            status, answer = refused.status, refused.text.encode()
         except ConnectionAbortedError:
             self.close_connection = True
             return
-        sent = answer if isinstance(answer, bytes) else b""
-        if isinstance(answer, str):
-            sent = answer.encode()
-        elif isinstance(answer, dict):
-            sent = json.dumps(answer).encode()
-        self.send_response(status)
+        sent = json.dumps(answer).encode() if isinstance(answer, dict) else answer or b""
         cut, server.cuts = server.cuts > 0, max(0, server.cuts - 1)
-        self.send_header("Content-Length", str(len(sent) + (1 if cut else 0)))
+        headers = {"Content-Length": str(len(sent) + cut)}
         if 300 <= status < 400:
-            self.send_header("Location", server.url)
-        self.end_headers()
-        try:
-            for at in range(len(sent) if server.drips_s else 0):
-                self.wfile.write(sent[at : at + 1])
-                time.sleep(server.drips_s)
-            self.wfile.write(sent if not server.drips_s else b"")
-        except OSError:  # whoever asked has hung up
-            self.close_connection = True
+            headers["Location"] = server.url
+        self.answer(status, b"" if server.drips_s else sent, **headers)
+        for at in range(len(sent) if server.drips_s else 0):
+            self.wfile.write(sent[at : at + 1])
+            time.sleep(server.drips_s)
 
-    def log_message(self, *_):
-        pass
+    do_GET = do_POST
 
 
 def stand_in(folder, **options):

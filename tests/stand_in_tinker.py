@@ -39,28 +39,20 @@ class FakeTinker:
     __version__ = "0.22.7"
 
     def __init__(self):
+        # "sum", "rows" (the mean of each row, then of rows) or "weights"
         self.reduces, self.ignores_weights, self.models = "sum", False, (MODEL,)
-        """``reduces``: "sum", "rows" (the mean of each row, then of rows) or "weights"."""
         self.states, self.calls, self.faults = {}, [], {}
         self.usd, self.made, self.keys, self.archive = 0.0, 0, [], ""
-        self.change = lambda sequences: sequences
-        """What a server that is not as it should makes of what it wrote."""
-        self.tells = lambda outputs: outputs
-        """The same, of what it read."""
-        self.over = Event()
-        """Set at a test's end, so that what hangs goes on."""
-        self.longest = 99
-        """Most tokens that it writes, as if it was stopped."""
+        # What a server that is not as it should makes of what it wrote, and of what it read.
+        self.change, self.tells = lambda sequences: sequences, lambda outputs: outputs
+        self.over = Event()  # set at a test's end, so that what hangs goes on
+        self.longest = 99  # tokens that it writes at most, as if it was stopped
         self.closed, self.clients, self.now, self.hangs = 0, [], 0.0, False
-        self.lib = SimpleNamespace(
-            retry_handler=SimpleNamespace(RetryConfig=lambda **given: SimpleNamespace(**given))
-        )
+        self.lib = SimpleNamespace(retry_handler=SimpleNamespace(RetryConfig=SimpleNamespace))
         self.types = SimpleNamespace(
-            Datum=Datum,
-            ModelInput=SimpleNamespace(from_ints=list),
-            SamplingParams=lambda **given: SimpleNamespace(**given),
-            AdamParams=lambda **given: SimpleNamespace(**given),
-        )
+            Datum=Datum, ModelInput=SimpleNamespace(from_ints=list),
+            SamplingParams=SimpleNamespace, AdamParams=SimpleNamespace,
+        )  # fmt: skip
 
     def called(self, what):
         """Note a call; raise the fault that is due, or hang."""

@@ -77,14 +77,9 @@ def gone(pid):
     return not is_there(pid)
 
 
-def test_a_line_is_answered_by_a_line(talker):
+def test_a_line_is_answered_by_a_line_and_one_that_is_begun_is_not_waited_for(talker):
     assert talker.process is None
-    assert [talker.ask(f"{word}\n", 60.0) for word in ("a", "b", "long 100000")] == [
-        "a", "b", "x" * 100_000,
-    ]  # fmt: skip
-
-
-def test_a_line_that_is_begun_and_not_ended_is_not_waited_for(talker):
+    assert [talker.ask(f"{word}\n", 60.0) for word in ("a", "long 100000")] == ["a", "x" * 10**5]
     assert talker.ask("begin\n", 0.2) == ""
     assert talker.process is None
 
@@ -98,39 +93,35 @@ def test_a_process_that_does_not_read_is_not_waited_for(talker):
     assert talker.ask("next\n", 60.0) == "next"
 
 
-def test_a_second_line_ends_the_process(talker):
+def test_a_second_or_an_endless_line_ends_the_process(talker, monkeypatch):
     if talker.ask("early\n", 60.0) == "forged":
         select([talker.process.stdout], [], [])
         # What is left of it in the pipe is not the answer to the next line.
         assert talker.ask("next\n", 60.0) == ""
     assert talker.process is None
-
-
-def test_an_endless_line_ends_the_process(talker, monkeypatch):
     monkeypatch.setattr(confined, "LONGEST_ANSWER", 2**20)
     assert talker.ask("long 3000000\n", 60.0) == ""
     assert talker.process is None
 
 
-@pytest.mark.parametrize("notices", [True, False])
-def test_a_process_that_was_killed_costs_no_line(talker, monkeypatch, notices):
+def test_a_process_that_was_killed_costs_no_line(talker, monkeypatch):
     talker.ask("a\n", 60.0)
-    if not notices:  # it ends a moment later than it is looked for
-        monkeypatch.setattr(talker.process, "poll", lambda: None)
-    os.kill(pid := talker.process.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert talker.ask("b\n", 60.0) == "b"
+    for notices in (True, False):
+        if not notices:  # it ends a moment later than it is looked for
+            monkeypatch.setattr(talker.process, "poll", lambda: None)
+        os.kill(pid := talker.process.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        assert talker.ask("b\n", 60.0) == "b"
 
 
-@pytest.mark.parametrize("tries", [1, 2])
-def test_a_process_that_ends_whenever_it_is_asked_is_replaced_once_or_not(
-    talker, monkeypatch, tries
-):
+def test_a_process_that_ends_whenever_it_is_asked_is_replaced_once_or_not(talker, monkeypatch):
     """Not where only the process before could answer the line."""
-    asked = mock.Mock(side_effect=["ready", BrokenPipeError, BrokenPipeError])
-    monkeypatch.setattr(talker, "_said", asked)
-    assert talker.ask("a\n", 60.0, tries=tries) == ""
-    assert asked.call_count == 1 + tries
+    for tries in (1, 2):
+        asked = mock.Mock(side_effect=["ready", BrokenPipeError, BrokenPipeError])
+        monkeypatch.setattr(talker, "_said", asked)
+        assert talker.ask("a\n", 60.0, tries=tries) == ""
+        assert asked.call_count == 1 + tries
+        talker.end()
 
 
 def test_after_an_interruption_no_line_is_taken_for_anothers(talker):
@@ -155,23 +146,21 @@ def test_why_a_process_did_not_start_is_told(tmp_path, monkeypatch):
             Confined(module, 60.0, 2**30).ask("a\n", 60.0)
 
 
-@pytest.mark.parametrize("way", ["ends", "is killed", "is forgotten"])
-def test_it_ends_with_what_it_works_for(talker, tmp_path, way):
-    if way == "is forgotten":
-        fresh = Confined("talker", 60.0, 2**30)
-        fresh.ask("a\n", 60.0)
-        pid = fresh.process.pid
-        del fresh
-        assert gone(pid)
-        return
+def test_it_ends_with_what_it_works_for(talker, tmp_path):
+    fresh = Confined("talker", 60.0, 2**30)
+    fresh.ask("a\n", 60.0)
+    pid = fresh.process.pid
+    del fresh
+    assert gone(pid)
     (tmp_path / "host.py").write_text(HOST)
     command = [sys.executable, "-X", "dev", "-W", "error", str(tmp_path / "host.py")]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen(command, text=True, **pipes) as host:
-        pid = int(host.stdout.readline())
-        assert is_there(pid)
-        if way == "is killed":
-            host.kill()
-        _, error = host.communicate(timeout=SLOW_S)
-    assert gone(pid)
-    assert way == "is killed" or (host.returncode, error) == (0, "")
+    for is_killed in (False, True):
+        with subprocess.Popen(command, text=True, **pipes) as host:
+            pid = int(host.stdout.readline())
+            assert is_there(pid)
+            if is_killed:
+                host.kill()
+            _, error = host.communicate(timeout=SLOW_S)
+        assert gone(pid)
+        assert is_killed or (host.returncode, error) == (0, "")

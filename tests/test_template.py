@@ -49,21 +49,24 @@ def chatty(text):
     return made
 
 
+def prompt_of(made, question="1+2="):
+    return prompt_ids(made, Problem("p", question, "3"))
+
+
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_template_makes_the_prompt_that_transformers_makes(name):
     made = chatty(HONEST[name])
-    expected = made.apply_chat_template(
-        PROBLEM.messages, add_generation_prompt=True, return_dict=False
-    )
+    given = {"conversation": PROBLEM.messages, "add_generation_prompt": True}
+    expected = made.apply_chat_template(**given, return_dict=False)
     assert prompt_ids(made, PROBLEM).tolist() == expected
-    text = made.apply_chat_template(PROBLEM.messages, add_generation_prompt=True, tokenize=False)
+    text = made.apply_chat_template(**given, tokenize=False)
     assert template.render(made.chat_template, PROBLEM.messages, made.special_tokens_map) == text
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_hostile_template_is_bounded_and_named_in_one_line(text):
     with pytest.raises(ModelError) as caught:
-        prompt_ids(chatty(text), Problem("p", "1+2=", "3"))
+        prompt_of(chatty(text))
     said = str(caught.value)
     assert said.startswith("the chat template of 'a/model' makes no prompt: ")
     assert HOSTILE[text] in said
@@ -72,15 +75,15 @@ def test_a_hostile_template_is_bounded_and_named_in_one_line(text):
 
 def test_a_template_that_waits_for_a_later_prompt_is_bounded_there():
     made = chatty("{% if '7' in messages[0].content %}" + LOOP + "{% endif %}1")
-    assert prompt_ids(made, Problem("p", "1+2=", "3")).size
+    assert prompt_of(made).size
     with pytest.raises(ModelError, match=BEYOND):
-        prompt_ids(made, Problem("p", "1+7=", "8"))
-    assert prompt_ids(made, Problem("p", "1+2=", "3")).size  # the next one is served
+        prompt_of(made, "1+7=")
+    assert prompt_of(made).size  # the next one is served
 
 
 def test_of_several_templates_one_must_be_the_default():
     made = chatty({"default": "{{ messages[-1].content }}", "tools": LOOP})
-    assert made.decode(prompt_ids(made, Problem("p", "1+2=", "3"))) == "1+2="
+    assert made.decode(prompt_of(made)) == "1+2="
     with pytest.raises(ModelError, match="'a/model' makes no prompt: This model has multiple"):
         prompt_ids(chatty({"tools": "{{ messages[-1].content }}"}), PROBLEM)
 

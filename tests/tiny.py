@@ -27,17 +27,10 @@ VOCABULARY = 3 + 26 + 10 + 3
 EXTRA = 6
 
 SMALL = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "intermediate_size": 32,
-    "vocab_size": VOCABULARY + EXTRA,
-    "max_position_embeddings": 64,
-    "pad_token_id": PAD,
-    "bos_token_id": BEGIN,
-    "eos_token_id": STOP,
-}
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
+    "intermediate_size": 32, "vocab_size": VOCABULARY + EXTRA, "max_position_embeddings": 64,
+    "pad_token_id": PAD, "bos_token_id": BEGIN, "eos_token_id": STOP,
+}  # fmt: skip
 ARCHITECTURES = [
     LlamaConfig(**SMALL),
     MistralConfig(**SMALL, sliding_window=8),
@@ -47,8 +40,8 @@ ARCHITECTURES = [
         n_embd=16,
         n_layer=2,
         n_head=2,
-        vocab_size=SMALL["vocab_size"],
         n_positions=64,
+        vocab_size=SMALL["vocab_size"],
         eos_token_id=STOP,
         bos_token_id=BEGIN,
     ),
@@ -71,41 +64,26 @@ def tokenizer():
     return made
 
 
-def policy(
-    seed=0,
-    *,
-    attention_dropout=0.0,
-    sharpness=20.0,
-    hidden_size=16,
-    layers=2,
-    tie_word_embeddings=False,
-):
-    """Untrained, but with opinions: its output weights are scaled up by ``sharpness``."""
-    torch.manual_seed(seed)
-    network = Qwen2ForCausalLM(
-        Qwen2Config(
-            vocab_size=VOCABULARY + EXTRA,
-            hidden_size=hidden_size,
-            num_hidden_layers=layers,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            intermediate_size=32,
-            max_position_embeddings=64,
-            tie_word_embeddings=tie_word_embeddings,
-            attention_dropout=attention_dropout,
-            pad_token_id=PAD,
-            bos_token_id=BEGIN,
-            eos_token_id=STOP,
-        )
-    )
+def qwen2(tokenizer, *, sharpness=1.0, **changes):
+    """An untrained model, but with opinions: its output weights are scaled up by ``sharpness``."""
+    network = Qwen2ForCausalLM(Qwen2Config(**SMALL | changes))
     with torch.no_grad():
         network.lm_head.weight.mul_(sharpness)
-    return LanguageModel(network, tokenizer())
+    return LanguageModel(network, tokenizer)
+
+
+def policy(seed=0, *, sharpness=20.0, hidden_size=16, layers=2, **changes):
+    torch.manual_seed(seed)
+    changes |= {"hidden_size": hidden_size, "num_hidden_layers": layers}
+    return qwen2(tokenizer(), sharpness=sharpness, **changes)
 
 
 def save(folder, seed=0, **options):
     """A model folder as a user would have it; returns its path as text."""
-    made = policy(seed, **options)
+    return saved(policy(seed, **options), folder)
+
+
+def saved(made, folder):
     made.network.save_pretrained(folder)
     made.tokenizer.save_pretrained(folder)
     return str(folder)

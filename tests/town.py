@@ -85,18 +85,12 @@ class Town:
             key=self.key(name),
             known_keys=KnownKeys(roster={}, members=self.members, open=open, pins=pins),
             **{
-                "folder": self.folder / name,
-                "members": self.members,
-                "partners": lambda round, names: names,
-                "codec": "exact",
+                "folder": self.folder / name, "members": self.members, "codec": "exact",
+                "partners": lambda round, names: names, "kept_rounds": 8, "quarantine_s": 60.0,
                 "rule": InStep(max_staleness=1, kept_rounds=8),
-                "kept_rounds": 8,
-                "quarantine_s": 60.0,
-                "notify": lambda told: said.append(told.text),
-                **self.options,
-                **options,
+                "notify": lambda told: said.append(told.text), **self.options, **options,
             },
-        )
+        )  # fmt: skip
         exchange = self.kind(session or self.sessions.pop(), own)
         self.exits.callback(exchange.close)
         return exchange
@@ -110,21 +104,16 @@ class Town:
         return nodes
 
     def liar(self, name):
-        """Somebody under ``name`` who is no exchange: it serves and announces what a test says."""
         liar = Liar(self, name, self.sessions.pop())
         self.exits.callback(liar.close)
         return liar
 
     def announcement(self, name, *offers, **changes):
         """What ``name`` says now, or what it would if its run, key, session or task were others."""
-        about = {
-            "run": self.run,
-            "key": self.key(name),
-            "session": name.encode().ljust(16, b"."),
-            "task": self.terms(name).provenance.task,
-            "clock_s": time.time(),
-        }
-        fields = about | changes
+        fields = {
+            "run": self.run, "key": self.key(name), "session": name.encode().ljust(16, b"."),
+            "task": self.terms(name).provenance.task, "clock_s": time.time(), **changes,
+        }  # fmt: skip
         return encode_announcement(fields.pop("run"), name, fields.pop("key"), offers, **fields)
 
     def announce(self, session, name, *offers, under=None, **changes):

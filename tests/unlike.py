@@ -8,9 +8,9 @@ import string
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.trainers import BpeTrainer, UnigramTrainer, WordPieceTrainer
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast
 
-from potluck.model import LanguageModel
+import tiny
 
 QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
@@ -27,25 +27,9 @@ PLAIN = (
 WORDS = PLAIN.split()
 LATEX = (r"\frac{1}{2}", r"\boxed{42}", "$x^2$", r"\sqrt{3}\,", r"\(a \cdot b\)", "\\\\", "{}_i^2")
 UNICODE = (
-    *(
-        "é",
-        "e\u0301",
-        "ß",
-        "İ",
-        "ﬁ",
-        "Ω",
-        "Å",
-        "日本",
-        "한글",
-        "नमस्ते",
-        "🙂",
-        "👩‍👩‍👧",
-        "🇫🇷",
-        "½",
-        "①",
-    ),
-    *("\u200b", "\u202e", "\u00a0", "\u2028", "\u3000", "\x00", "\x1b[31m", "\ufeff", "\ufffd"),
-)
+    "é", "e\u0301", "ß", "İ", "ﬁ", "Ω", "Å", "日本", "한글", "नमस्ते", "🙂", "👩‍👩‍👧", "🇫🇷", "½", "①",
+    "\u200b", "\u202e", "\u00a0", "\u2028", "\u3000", "\x00", "\x1b[31m", "\ufeff", "\ufffd",
+)  # fmt: skip
 SPACES = (" ", "  ", "   ", "\t", "\n", "\n\n", "\r\n", " \n ", "")
 SPECIAL = ("<|im_end|>", "<eos>", "<think>", "</think>", "<unk>", "▁", "##ing", "Ġ", "<0x0A>")
 
@@ -65,6 +49,11 @@ def text(lot):
 def plain_text(lot):
     """Words and numbers, as a model would write them."""
     return " ".join(lot.choice((*WORDS, str(lot.randint(0, 999)))) for _ in range(12)) + "\n"
+
+
+TRAINED = {
+    "vocab_size": 500, "special_tokens": ["<pad>", "<eos>", "<unk>"], "show_progress": False,
+}  # fmt: skip
 
 
 def _lessons():
@@ -104,15 +93,11 @@ def _sentencepiece():
         ]
     )  # fmt: skip
     special = ["<pad>", "<eos>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    # Of plain text: what is rare is spelled in bytes.
-    lot = random.Random("plain")
-    backend.train_from_iterator(
-        [plain_text(lot) for _ in range(500)],
-        BpeTrainer(vocab_size=700, special_tokens=special, show_progress=False),
-    )
+    trainer = BpeTrainer(vocab_size=700, special_tokens=special, show_progress=False)
+    lot = random.Random("plain")  # what is rare is spelled in bytes
+    backend.train_from_iterator([plain_text(lot) for _ in range(500)], trainer)
     # The bytes are no special tokens, as they are part of texts.
-    whole = backend.to_str()
-    fields = json.loads(whole)
+    fields = json.loads(backend.to_str())
     fields["added_tokens"] = fields["added_tokens"][:3]
     return Tokenizer.from_str(json.dumps(fields))
 
@@ -121,13 +106,7 @@ def _unigram():
     backend = Tokenizer(models.Unigram())
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
     backend.decoder = decoders.Metaspace(prepend_scheme="always")
-    backend.train_from_iterator(
-        _lessons(),
-        UnigramTrainer(
-            vocab_size=500, special_tokens=["<pad>", "<eos>", "<unk>"], unk_token="<unk>",
-            show_progress=False,
-        ),
-    )  # fmt: skip
+    backend.train_from_iterator(_lessons(), UnigramTrainer(unk_token="<unk>", **TRAINED))
     return backend
 
 
@@ -136,12 +115,7 @@ def _lower_casing():
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(cleanup=False)
-    backend.train_from_iterator(
-        _lessons(),
-        WordPieceTrainer(
-            vocab_size=500, special_tokens=["<pad>", "<eos>", "<unk>"], show_progress=False
-        ),
-    )
+    backend.train_from_iterator(_lessons(), WordPieceTrainer(**TRAINED))
     return backend
 
 
@@ -163,9 +137,7 @@ def tokenizers():
         "unigram": _fast(_unigram(), **unknown),
         "lower-casing": _fast(_lower_casing(), **unknown),
         "think tags": _fast(
-            _thinking(),
-            eos_token="<|im_end|>",
-            extra_special_tokens=["<|im_start|>"],
+            _thinking(), eos_token="<|im_end|>", extra_special_tokens=["<|im_start|>"]
         ),
     }
 
@@ -181,14 +153,10 @@ def policy(name):
     """A model of random weights that has one of the tokenizers."""
     torch.manual_seed(0)
     tokenizer = tokenizers()[name]
-    network = Qwen2ForCausalLM(
-        Qwen2Config(
-            vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=1,
-            num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=512,
-            eos_token_id=tokenizer.eos_token_id, pad_token_id=0, bos_token_id=None,
-        )
+    return tiny.qwen2(
+        tokenizer, vocab_size=len(tokenizer), num_hidden_layers=1, max_position_embeddings=512,
+        eos_token_id=tokenizer.eos_token_id, bos_token_id=None,
     )  # fmt: skip
-    return LanguageModel(network, tokenizer)
 
 
 @functools.cache
@@ -206,15 +174,5 @@ def pairs():
 def save_pairs(folder, seed=0, sharpness=20.0):
     """A model folder with that tokenizer, as ``tiny.save`` makes them; returns its path."""
     torch.manual_seed(seed)
-    network = Qwen2ForCausalLM(
-        Qwen2Config(
-            vocab_size=len(pairs()), hidden_size=16, intermediate_size=32, num_hidden_layers=2,
-            num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64,
-            tie_word_embeddings=False, eos_token_id=1, pad_token_id=0, bos_token_id=None,
-        )
-    )  # fmt: skip
-    with torch.no_grad():
-        network.lm_head.weight.mul_(sharpness)
-    network.save_pretrained(folder)
-    pairs().save_pretrained(folder)
-    return str(folder)
+    ids = {"vocab_size": len(pairs()), "eos_token_id": 1, "bos_token_id": None}
+    return tiny.saved(tiny.qwen2(pairs(), sharpness=sharpness, **ids), folder)

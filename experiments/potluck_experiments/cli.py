@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from potluck_experiments.cells import CellSpec, cells_of
-from potluck_experiments.suite import SCALES, Experiment, ExperimentError, Scale, Suite, read_suite
+from potluck_experiments.suite import SCALES, ExperimentError, Scale, Suite, read_suite
 
 RUNS = Path("runs") / "reproduce"
 Flag = typer.Option
@@ -25,7 +24,6 @@ def reproduce(
     scale: Annotated[str, Flag(help="tiny, drawn, words (seconds a cell), paper (GPUs)")] = "tiny",
     seeds: Annotated[int, Flag(min=0, help="Seeds of every cell (0: as the scale says)")] = 0,
     jobs: Annotated[int, Flag(min=0, help="Cells at a time (0: one a core, or one a GPU)")] = 0,
-    list: Annotated[bool, Flag("--list", help="Print the experiments and their progress")] = False,
     check: Annotated[bool, Flag("--check", help="Print the cells to run, and their time")] = False,
     again: Annotated[bool, Flag("--again", help="Also run finished cells, as it is here")] = False,
     keep_runs: Annotated[bool, Flag("--keep-runs", help=f"Leave the runs in {RUNS}")] = False,
@@ -39,7 +37,7 @@ def reproduce(
     The results are written into docs/results.md and each RESULTS.md.
     """
     about = {"names": bool(names), "--all": all, "--render": render}
-    for wanted in ({"--list": list, "--check": check, "--render": render}, about):
+    for wanted in ({"--check": check, "--render": render}, about):
         given = [name for name, is_given in wanted.items() if is_given]
         if len(given) > 1:
             raise ExperimentError(f"{' and '.join(given)} do not go together; give one of them")
@@ -49,16 +47,14 @@ def reproduce(
     suite = read_suite(folder)
     if render:
         return _render(suite)
-    if not (names or all or list):
+    if not (names or all):
         raise ExperimentError(
-            "name an experiment, as in 'potluck reproduce fig04'; --list shows what there is, "
-            "--all runs every one"
+            f"name an experiment, as in 'potluck reproduce fig04', or --all; there are "
+            f"{', '.join(experiment.name for experiment in suite.experiments)}"
         )
     named = map(suite.find, names) if names else suite.experiments
     found = {experiment.name: experiment for experiment in named}  # once each
     chosen, count = tuple(found.values()), seeds or suite.scales[of].seeds
-    if list:
-        return _print_list(suite, chosen, of, count, again)
     cells = cells_of(suite, chosen, of, count)
     if not cells:
         raise ExperimentError(
@@ -98,27 +94,6 @@ def _render(suite: Suite) -> None:
     from potluck_experiments import render
 
     _say(f"results: {render.render(suite)[0]}")
-
-
-def _print_list(
-    suite: Suite, chosen: Sequence[Experiment], scale: Scale, seeds: int, again: bool
-) -> None:
-    from potluck_experiments.progress import Estimates, finished
-
-    every = cells_of(suite, chosen, scale, seeds)
-    there, estimates = finished(suite, every), Estimates(suite, scale)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("name", no_wrap=True, min_width=max(len(e.name) for e in chosen))  # to copy
-    table.add_column("figure", no_wrap=True)
-    table.add_column("title", no_wrap=True, overflow="ellipsis")
-    for number in ("cells", "finished", "core-minutes", "left"):
-        table.add_column(number, justify="right")
-    rows = [((e.name, e.figure, e.title), cells_of(suite, [e], scale, seeds)) for e in chosen]
-    for words, cells in (*rows, (("together", "", "a shared cell counts once"), every)):
-        left = [cell for cell in cells if again or cell.name not in there]
-        counts = map(str, (len(cells), len(cells) - len(left)))
-        table.add_row(*words, *counts, estimates.minutes(cells), estimates.minutes(left))
-    Console(highlight=False).print(table)
 
 
 def _print_check(suite: Suite, cells: Sequence[CellSpec], again: bool) -> None:

@@ -153,9 +153,7 @@ def notation(cells, family, pairs, setting, roles, start, end):
         of_pair = [], [], []
         for model in models:
             role = model.rpartition("-")[0]
-            if role not in roles:
-                continue
-            for node in nodes_of(cells, family, model, setting):
+            for node in nodes_of(cells, family, model, setting) if role in roles else ():
                 own, own_right, other, other_right = 0, 0, 0, 0
                 for name, (written, right) in node["notations"].items():
                     for at in range(start, end):

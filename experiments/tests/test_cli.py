@@ -95,13 +95,12 @@ def test_it_runs_what_is_asked_for_and_renders_the_pages(suite, says, asked, pag
 @pytest.mark.parametrize(
     "words, told",
     [
-        ([], "name an experiment, as in 'potluck reproduce fig04'; --list shows what there is"),
+        ([], "name an experiment, as in 'potluck reproduce fig04', or --all; there are fig04_size"),
         (["fig05"], "there is no experiment 'fig05'; there are fig04, fig13"),
         (["fig04", "--scale", "huge"], "no scale 'huge'; there are tiny, drawn, words, paper"),
         (["fig04", "--scale", "paper"], "fig04_size: no cells at scale paper; [pairs] of"),
         (["--all", "--scale", "paper", "--check"], "fig04_size, fig13_same: no cells at scale"),
-        (["--list", "--check"], "--list and --check do not go together; give one of them"),
-        (["fig04", "--check", "--render"], "--check and --render do not go together"),
+        (["fig04", "--check", "--render"], "--check and --render do not go together; give one"),
         (["fig04", "--all"], "names and --all do not go together"),
         (["fig04", "--render"], "names and --render do not go together"),
         (["fig04", "--experiments", "elsewhere"], "elsewhere holds no experiments; run this in"),
@@ -129,26 +128,6 @@ def test_what_is_left_undone_is_told_and_has_a_code(suite, says, asked, outcome,
     assert (ended, told in "".join(said)) == (code, True)
 
 
-def test_the_list_tells_what_is_finished_and_counts_a_shared_cell_once(suite, says, asked, page):
-    def listed(*words):
-        code, out, _ = says("--list", *words)
-        assert code == 0
-        return {line.split()[0]: line.split()[-4:] for line in out.splitlines()}
-
-    finish(suite, cell_of(suite, ("small",), "alone"), cpu_s=60)
-    finish(suite, cell_of(suite, ("large",), "alone"), cpu_s=120)
-    finish(suite, cell_of(suite, ("small", "large"), "f-tis"), cpu_s=240)
-    rows = listed()
-    # All: two seeds of the pair (240 s), small (60), large (120) and the A/A pair (240).
-    # Left: the pair, small and large of seed 1: 240 + 60 + 120 s; both of the A/A pair: 240 s each.
-    assert rows["fig04_size"] == ["6", "3", "14", "7"]
-    assert rows["fig13_same"] == ["4", "1", "10", "9"]
-    assert rows["together"] == ["8", "3", "22", "15"]
-    assert listed("--again")["together"] == ["8", "0", "22", "22"]
-    assert (asked, page) == ([], [])
-    assert "fig13_same" not in listed("fig04")
-
-
 def test_the_check_tells_each_cell_and_starts_nothing(suite, says, asked, page):
     for model in ("small", "large"):
         finish(suite, cell_of(suite, (model,), "alone"))
@@ -163,6 +142,10 @@ def test_the_check_tells_each_cell_and_starts_nothing(suite, says, asked, page):
     )
     assert "1 of 3 cells to run, ? core-minutes" in out
     assert "3 of 3 cells to run, >= 2 " in says("fig04", "--seeds", 1, "--check", "--again")[1]
+    finish(suite, cell_of(suite, ("small", "large"), "f-tis"), cpu_s=240)
+    # Left of two seeds: the pair (240 s), small and large (60), and of the A/A pair both.
+    told = "5 of 8 cells to run, 14 core-minutes"
+    assert told in says("--all", "--check")[1]  # a shared cell counts once
     assert (asked, page) == ([], [])
 
 

@@ -1,4 +1,5 @@
-"""The pages: pure text of the cells, the claims and the notes."""
+"""The pages: pure text of the cells, the claims and the notes. The committed ones hold what tables
+say; test_numbers.py recomputes their numbers."""
 
 import re
 from dataclasses import replace
@@ -154,41 +155,6 @@ def test_the_papers_first_claims_have_a_row_each_with_difference_power_and_verdi
     assert "Of 3 claims, 2 shown, 1 refuted and 0 inconclusive." in text
     assert "Of the 2 put first, 1 shown, 1 with Holm's correction" in text
     assert "results/claims-tiny.png" in text
-
-
-def test_why_there_is_no_verdict_is_said_in_the_table():
-    about = claim(measure="out-of-distribution", margin=0.1, primary=True)
-    overview, page = shown(about, found=cells(out=0.05))
-    (row,) = rows(section(overview, "The paper's claims, scale tiny"))[2:]
-    assert row[2:] == ["-", "-", "inconclusive (2 of 2 models left out: floor)"]
-    assert rows(page)[2][-1] == "2 of 2 models left out: floor"
-
-
-def test_a_question_of_our_own_stands_by_itself():
-    ours = msgspec.structs.replace(experiment(claim(), name="ours1_size"), figure="")
-    overview, _ = texts(suite(ours), cells())
-    assert "Of 0 claims" in overview
-    said = section(overview, "Our own questions")
-    assert "[Size](../experiments/ours1_size/RESULTS.md) (tiny): 1/0/0\n" in said
-
-
-def test_a_page_of_an_experiment_has_every_test_and_each_model_beside_it():
-    about = claim(lies="not below", margin=0.03)
-    _, text = shown(about, notes="We tried.", changes=("1 May: x.",))
-    assert "Rerun: `potluck reproduce fig04 --again`." in text
-    test, each = tables(text)
-    assert test[2] == ["all", ".000 [.000, .000]", "5", ".000", "**shown**", ""]
-    assert [row[2] for row in each[2:]] == ["`small`", "`large`"]
-    assert each[2][:2] == ["ends where alone ends", "column addition: small + large"]
-    assert each[2][3:] == [".000 [.000, .000]", ""]
-    assert "does not lie below -.030." in text
-    assert "We tried." in text
-    assert "- 1 May: x." in text
-    assert "### ends where alone ends\n" in text
-    assert "15 runs of 5 seeds: 1 shown, 0 refuted and 0 inconclusive." in text
-
-
-# What is not there, and what should not be
 
 
 def test_without_a_cell_or_with_a_single_one_every_page_is_written():

@@ -1,18 +1,19 @@
+"""Intervals, ratios, and the price of a pair against a bill that is added up by hand. What early,
+late and the end are, test_numbers.py recomputes from the cells."""
+
 import math
 import random
 from statistics import stdev
 
+import msgspec
 import pytest
 
 import oracle
-from made_up import node, results, runs, suite
+from made_up import experiment, node, results, runs, suite
+from potluck_experiments.costs import cost_of, rounds_to, smoothed
 from potluck_experiments.results import values_of
 from potluck_experiments.statistics import interval_of, ratio_of
 from potluck_experiments.suite import ExperimentError
-
-
-def value_of(node, measure, when):
-    return values_of(node)[measure, when]
 
 
 @pytest.mark.parametrize(
@@ -42,35 +43,14 @@ def test_what_has_no_ratio_is_refused(pair):
         ratio_of([(1, 1), pair])
 
 
-@pytest.mark.parametrize(
-    ("greedy", "rounds", "early", "late"),
-    [
-        ((0.9, 0.2, 0.4, 0.9, 0.7), 20, 0.3, 0.8),  # at rounds 0, 5, 10, 15, 20
-        ((0.9, 0.2, 0.4, 0.9, 0.9, 0.9), 10, 0.3, 0.9),  # at 0, 2, 4, 6, 8, 10, and half is 5
-    ],
-)
-def test_early_leaves_out_the_start_and_late_is_the_second_half(greedy, rounds, early, late):
-    found = node(greedy, rounds=rounds)
-    assert value_of(found, "greedy", "early") == pytest.approx(early)
-    assert value_of(found, "greedy", "late") == pytest.approx(late)
-
-
 def test_a_run_that_was_not_evaluated_early_says_so_to_who_asks():
     late = [node((0.1, 0.5), rounds=20)]
     there = results(*runs("alone", ("small",), small=late), suite=suite())
+    assert values_of(node((0.9, 0.2, 0.4, 0.9, 0.7)))["greedy", "late"] == pytest.approx(0.8)
     where = "digits.size", "small", "alone", "greedy"
     assert there.by_seed(*where, "end") == {0: 0.5}
     with pytest.raises(ExperimentError, match="no greedy accuracy 'early'"):
         there.by_seed(*where, "early")
-
-
-@pytest.mark.parametrize(
-    ("rounds", "early", "late", "end"), [(60, 14.5, 44.5, 56.5), (45, 10.5, 33, 42), (5, 0.5, 3, 3)]
-)
-def test_sampled_is_of_both_halves_and_of_the_last_tenth_or_three_rounds(rounds, early, late, end):
-    found = node((0.1, 0.5), rounds=rounds, sampled=range(rounds))
-    for when, mean in ("early", early), ("late", late), ("end", end):
-        assert value_of(found, "sampled", when) == pytest.approx(mean)
 
 
 def test_an_interval_at_another_level_is_wider_or_narrower_on_both_sides():
@@ -95,3 +75,78 @@ def test_what_can_be_told_is_told_eight_times_in_ten():
         _, low, high = oracle.interval([generator.gauss(true, deviation) for _ in range(5)])
         told += low > 0 or high < 0
     assert told / tries == pytest.approx(0.8, abs=0.04)
+
+
+# The price of a pair
+
+PAIR = ("small", "large")
+
+
+def rising(by, rounds=20, tokens=100):
+    """Sampled reward rises by so much a round, up to .8."""
+    reward = [min(0.8, by * round) for round in range(1, rounds + 1)]
+    return node((0.1, 0.5), rounds=rounds, sampled=reward, tokens=tokens)
+
+
+def cells(small, large, *, shared=60.0, tokens=100):
+    """Alone both rise by .08 a round; together by as much as is said, with other tokens and core
+    seconds (a model alone takes 60)."""
+    seeds = range(2)
+    found = runs("alone", PAIR, **{m: [rising(0.08) for _ in seeds] for m in PAIR})
+    both = {
+        "small": [rising(small, tokens=tokens) for _ in seeds],
+        "large": [rising(large, tokens=tokens) for _ in seeds],
+    }
+    together = runs("f-tis", PAIR, **both)
+    return found + [msgspec.structs.replace(cell, cpu_s=shared) for cell in together]
+
+
+def cost(found, pairs=("digits.size",)):
+    return cost_of(results(*found, suite=suite(experiment(), seeds=2)), pairs, "f-tis")
+
+
+def test_a_curve_is_the_mean_of_five_rounds_and_a_level_is_reached_at_the_first():
+    assert smoothed([0, 1, 2, 3, 4, 5, 6]) == (0, 0.5, 1, 1.5, 2, 3, 4)
+    assert [rounds_to(level, (0, 3, 1, 2)) for level in (0, 2, 4)] == [1, 2, None]
+
+
+def first_at(by):
+    """Round in which so steep a curve comes to nine tenths of .8, in the mean of five rounds."""
+    rewards = rising(by).sampled
+    means = (sum(rewards[max(0, at - 5) : at]) / min(at, 5) for at in range(1, 21))
+    return 1 + next(at for at, mean in enumerate(means) if mean >= 0.72 - 1e-12)
+
+
+def two(pairs):
+    """Geometric mean of ratios that are equal in two pairs."""
+    return oracle.geometric([pairs, pairs])[0]
+
+
+def test_over_the_whole_run_a_pair_is_held_against_its_models_one_by_one():
+    # One pair has no interval; so the pair stands under two names.
+    found = cost(cells(0.08, 0.08, shared=90.0, tokens=50), ["digits.size"] * 2)
+    assert found.core.mean == pytest.approx(90 / 120)
+    assert found.never == 0
+
+
+def test_to_the_level_the_last_model_counts_together_and_each_for_itself_alone():
+    found = cost(cells(0.16, 0.04, shared=90.0, tokens=50), ["digits.size"] * 2)
+    alone, last = first_at(0.08), first_at(0.04)
+    assert last > alone
+    assert found.tokens_to_level.mean == pytest.approx(two((2 * last * 50, 2 * alone * 100)))
+    # A round of a model alone takes 60 / 20 core seconds; of the pair together 90 / 20.
+    assert found.core_to_level.mean == pytest.approx(two((last * 4.5, 2 * alone * 3)))
+
+
+def test_a_model_that_never_gets_there_is_counted_and_costs_the_whole_run():
+    found = cost(cells(0.16, 0.01), ["digits.size"] * 2)
+    alone = first_at(0.08)
+    assert found.never == 2  # one model, in the two that are one pair
+    assert found.tokens_to_level.mean == pytest.approx(two((2 * 20 * 100, 2 * alone * 100)))
+
+
+def test_a_pair_without_one_of_the_settings_is_left_out():
+    found = cells(0.08, 0.08)
+    assert cost([cell for cell in found if cell.setting == "alone"]) is None
+    assert cost([cell for cell in found if "large" not in cell.node or len(cell.node) == 2]) is None
+    assert cost(found).core is None  # one pair tells nothing of the spread

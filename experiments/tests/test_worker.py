@@ -27,34 +27,27 @@ def written(folder, cell, *, rounds=2, last=None, own="own_reward_mean"):
     (folder / "small").mkdir(parents=True)
     (folder / "recipe.json").write_text(json.dumps(as_tree(cell.config)))
     for n, name in enumerate(cell.models):
-        other = cell.models[1 - n]
         (folder / name).mkdir(exist_ok=True)
         metrics = [
             {
-                "round": round,
-                "reward_mean": 0.99,
-                own: (round + 1) / 3 + n / 10,
+                "round": round, "reward_mean": 0.99, own: (round + 1) / 3 + n / 10,
                 "filtered_share": round / 7,
                 "seconds": {"write": 1.0 + n, "exchange": 50.0, "learn": 0.25},
                 "sources": {
                     name: {"tokens": 10 * round + n, "k1_positive": 9.0, "success_weight": 1.0},
-                    other: {
-                        "tokens": 777,
-                        "k1_positive": -0.5 * round if n else None,
+                    cell.models[1 - n]: {
+                        "tokens": 777, "k1_positive": -0.5 * round if n else None,
                         "success_weight": 0.12345 * n if round else None,
                         "silenced_share": 0.3456 * (1 - n) if round else None,
                     },
                 },
             }
             for round in range(rounds)
-        ]
+        ]  # fmt: skip
         ends = {"out_of_distribution": 0.125} if last is None else last
-        evaluations = [
-            {"round": 0, "validation": 0.1},
-            {"round": 1, "validation": 1 / 3},
-            {"round": 2, "validation": 0.5 + n / 10, **ends},
-        ]
-        for kind, lines in ("metrics", metrics), ("evaluation", evaluations):
+        greedy = [{"round": 0, "validation": 0.1}, {"round": 1, "validation": 1 / 3}]
+        greedy.append({"round": 2, "validation": 0.5 + n / 10, **ends})
+        for kind, lines in ("metrics", metrics), ("evaluation", greedy):
             text = "".join(json.dumps(line) + "\n" for line in lines)
             (folder / name / f"{kind}.jsonl").write_text(text)
     return folder
@@ -133,10 +126,8 @@ def test_pass_at_8_asks_each_node_for_8_answers_to_the_first_problems(
 
     monkeypatch.setattr("potluck_experiments.worker.evaluate_models", evaluate)
     recipe = as_tree(from_tree(as_tree(cell.config), [f"evaluation.problems={problems}"]))
-    assert pass_at_8(replace(cell, recipe=recipe), tmp_path) == {
-        "small": 0.333333,
-        "large": 0.666667,
-    }
+    found = pass_at_8(replace(cell, recipe=recipe), tmp_path)
+    assert found == {"small": 0.333333, "large": 0.666667}
     assert [request.model for request in requests] == [str(tmp_path / n) for n in cell.models]
     assert {(r.k, r.split, r.recipe, *r.overrides) for r in requests} == {
         (8, "validation", tmp_path, f"evaluation.problems={asked}")

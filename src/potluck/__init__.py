@@ -24,32 +24,16 @@ if TYPE_CHECKING:
     from potluck.version import __version__
 
 __all__ = [
-    "STARTING_RECIPE",
-    "BackgroundRun",
-    "Comparison",
-    "Completion",
-    "ConfigError",
-    "Group",
-    "PotluckError",
-    "Problem",
-    "RunConfig",
-    "RunResult",
-    "__version__",
-    "as_tree",
-    "compare",
-    "from_tree",
-    "join",
-    "load",
-    "plan_cost",
-    "read_run",
-    "run",
-]
+    "STARTING_RECIPE", "BackgroundRun", "Comparison", "Completion", "ConfigError", "Group",
+    "PotluckError", "Problem", "RunConfig", "RunResult", "__version__", "as_tree", "compare",
+    "from_tree", "join", "load", "plan_cost", "read_run", "run",
+]  # fmt: skip
 
 STARTING_RECIPE = Path(__file__).parent / "recipe.toml"
 """The recipe that ``potluck new`` writes and the demo runs."""
 
-# Torch takes seconds to import, and a process that reads a recipe does not need it. A process for a
-# stranger's code reads no recipe, which spares it half a second.
+# Modules of names that are imported at their first use: torch takes seconds, which a process that
+# reads a recipe does not need; one for a stranger's code reads none, which spares it half a second.
 LAZY = {
     name: f"potluck.{module}"
     for module, names in {
@@ -64,7 +48,6 @@ LAZY = {
     }.items()
     for name in names
 }
-"""Modules of the names that are imported at their first use."""
 
 
 def __getattr__(name: str) -> Any:

@@ -28,15 +28,11 @@ class Confined:
     and again after it ended."""
 
     def __init__(
-        self,
-        module: str,
-        cpu_limit_s: float,
-        limit_bytes: int,
-        *words: str,
+        self, module: str, cpu_limit_s: float, limit_bytes: int, *words: str,
         variables: Mapping[str, str] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Start nothing yet. ``prepare(*words)`` of the module makes what answers a line;
-        ``variables`` are the process's own, beside those of this one."""
+        ``variables`` are added to those of this process."""
         limits = str(cpu_limit_s), str(limit_bytes)
         self._command = [sys.executable, "-P", "-c", SERVE.format(module), *limits, *words]
         self._variables = variables or {}
@@ -44,7 +40,6 @@ class Confined:
 
     @property
     def process(self) -> subprocess.Popen[bytes] | None:
-        """The process, as long as it is there."""
         if self._process and self._process.poll() is not None:
             self.end()
         return self._process

@@ -1,7 +1,4 @@
-"""Nouns of an episode: a completion of several turns, between which an environment speaks.
-
-Turn --environment--> Observation, ... --> Turn --> ... --> Episode
-"""
+"""Nouns of an episode: a completion of several turns, between which an environment speaks."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -37,7 +34,7 @@ class EnvironmentFailed(PotluckError):
 
 
 class ToolCall(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One call of a tool, by name, with arguments that JSON can say."""
+    """A call of a tool, with arguments that JSON can say."""
 
     name: str
     arguments: dict[str, Any]
@@ -52,12 +49,11 @@ class Turn(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Answer of an environment to a turn."""
+    """Answer of an environment to a turn; if it is done, nobody reads the observations."""
 
     observations: tuple[Observation, ...]
     """One of the user, or one for each tool call of the turn."""
     done: bool
-    """True: the episode ends with the turn, and nobody reads the observations."""
 
 
 class Play(Protocol):
@@ -128,7 +124,7 @@ def _is_within(value: Any, levels: int) -> bool:
 
 
 def acted(turns: Sequence[Turn], end: End) -> Sequence[Turn]:
-    """Return the turns that the environment heard: not one that its model did not end."""
+    """Return the turns that the environment heard: not one that was cut off."""
     return turns[:-1] if end == "length" else turns
 
 

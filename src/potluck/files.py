@@ -35,7 +35,7 @@ SUM = "SHA-256"
 """In a JSON object: the SHA-256 of the rest. No node has capitals in its name."""
 DRIVERS = {"/dev/nvidiactl": "an NVIDIA GPU", "/dev/kfd": "an AMD GPU"}
 """Files that the drivers of accelerators make."""
-INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 """Unicode categories that steer a display instead of showing on it (or show nothing)."""
 DRAWN = {"\n": "⏎", "\r": "⏎", "\r\n": "⏎", "\t": " "}
 
@@ -45,14 +45,11 @@ def printable(text: str, limit: int = 200) -> str:
     could steer a terminal, hide a part or turn the reading order. Markup (of rich, of HTML) stays:
     the place that shows the text escapes it.
 
-    >>> printable("4+8=12\\n\\x1b[31mred")
-    '4+8=12⏎[31mred'
-    >>> printable("abcdef", limit=4)
-    'abc…'
+    >>> printable("4+8=12\\n\\x1b[31mred"), printable("abcdef", limit=4)
+    ('4+8=12⏎[31mred', 'abc…')
     """
     kept: list[str] = []
-    # Stops at the limit: a text of many megabytes costs no more than its head. What is
-    # invisible does not count.
+    # It stops at the limit: a text of many megabytes costs no more than its head.
     for piece in re.finditer(r"\r\n|.", text, re.DOTALL):
         character = piece.group()
         if character in DRAWN or unicodedata.category(character) not in INVISIBLE:
@@ -63,8 +60,8 @@ def printable(text: str, limit: int = 200) -> str:
 
 
 def remedy(error: Exception) -> str:
-    """Say what to do about a file that cannot be read or written; "" if that is not known. A
-    library in Rust (safetensors) has the number of the system's error in its text alone."""
+    """Say what to do about a file that cannot be read or written; "" if that is not known."""
+    # A library in Rust (safetensors) has the number of the system's error in its text alone.
     in_text = re.search(r"os error (\d+)", str(error))
     number = int(in_text[1]) if in_text else getattr(error, "errno", None)
     return REMEDIES.get(number, "") if number else ""
@@ -124,8 +121,7 @@ def write_sums(folder: Path) -> None:
 
 
 def unlike_its_sum(folder: Path, *, but: str | None = None) -> Path | None:
-    """Find a file that is not what ``write_sums`` noted, of all but one; None: there is none, or
-    nothing was noted (0.2.0)."""
+    """Find a file that is not what ``write_sums`` noted, of all but one; nothing was in 0.2.0."""
     file = folder / SUMS
     text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
     noted = (line.partition("  ") for line in text.splitlines())
@@ -150,8 +146,7 @@ def unsealed(data: bytes) -> Any:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Yield where to make a folder, which becomes ``path`` at the end; an error leaves neither.
-    ``path`` must not exist at the end."""
+    """Yield where to make what becomes ``path``, not there yet; an error leaves neither."""
     beside = path.with_name(f"{path.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
     try:
@@ -163,10 +158,9 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 def available_cores() -> int:
     """Count the cores that this process may use, which a container may limit."""
-    try:
+    if hasattr(os, "sched_getaffinity"):  # not on every system
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
+    return os.cpu_count() or 1
 
 
 def seen_accelerator() -> str:
@@ -189,20 +183,12 @@ def is_loopback(host: str) -> bool:
 
 
 def derived_seed(purpose: str, *, byteorder: Literal["little", "big"] = "little") -> int:
-    """Take 63 bits of the SHA-256 of ``purpose``, which names one use: "0/3/south/write".
-
-    >>> derived_seed("0/3/south/write")
-    6909584687103890254
-    """
+    """Take 63 bits of the SHA-256 of ``purpose``, which names one use: "0/3/south/write"."""
     return int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:8], byteorder) >> 1
 
 
 def one_line(text: str, limit: int = 2000) -> str:
-    """Put ``text`` on one line of at most ``limit`` characters, all of them printable.
-
-    >>> one_line("no space\\n  left\\x1b[31m", 15)
-    'no space lef...'
-    """
+    """Put ``text`` on one line of at most ``limit`` characters, all of them printable."""
     # Cut before anything else: a text of many megabytes costs no more than its head.
     printable = "".join(c if c.isprintable() else " " for c in text[: 2 * limit])
     line = " ".join(printable.split())

@@ -1,9 +1,9 @@
 """Estimates for all problems from rewards on a sample of them, with intervals of 95 %.
 
-Problems are the unit. Samples of one problem are alike, so a problem counts once, with the mean
-over its samples, however many those are (a cluster, as survey statistics call it). Closed forms
-only: nothing here is random, and nothing degenerates where every problem is solved, or none.
-Seeds, rounds and base pairs are few: their differences have Student's interval.
+Problems are the unit: one counts once, with the mean over its samples, which are alike (a cluster,
+as survey statistics call it). Closed forms only: nothing here is random, and nothing degenerates
+where every problem is solved, or none. Seeds, rounds and base pairs are few: their differences have
+Student's interval.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,6 @@ class Interval:
     high: float
 
     def within(self, least: float, most: float) -> "Interval":
-        """Cut to what is possible."""
         return Interval(self.value, max(least, self.low), min(most, self.high))
 
 
@@ -34,9 +33,8 @@ def pass_at_k(right: int, samples: int, k: int) -> float:
 
         1 - C(n - c, k) / C(n, k)
 
-    the share of all choices of k out of the n samples that hold at least one of the c right ones.
-    In whole numbers, so it is the exact fraction, rounded once. Raise ValueError unless
-    0 <= c <= n and 1 <= k <= n.
+    the share of all choices of k out of the n samples that hold at least one of the c right ones:
+    the exact fraction, rounded once. Raise ValueError unless 0 <= c <= n and 1 <= k <= n.
 
     Source: Chen et al. 2021, arXiv:2107.03374, equation 1.
 
@@ -44,10 +42,8 @@ def pass_at_k(right: int, samples: int, k: int) -> float:
     (0.25, 0.5, 1.0)
     """
     if not (0 <= right <= samples and 1 <= k <= samples):
-        raise ValueError(
-            f"pass@{k} of {right} right among {samples} samples; expected 0 <= right <= samples "
-            f"and 1 <= k <= samples"
-        )
+        found = f"pass@{k} of {right} right among {samples} samples"
+        raise ValueError(f"{found}; expected 0 <= right <= samples and 1 <= k <= samples")
     return (comb(samples, k) - comb(samples - right, k)) / comb(samples, k)
 
 
@@ -56,19 +52,14 @@ def share_interval(share_N: Sequence[float]) -> Interval:
 
         (p + z^2/2m  +-  z sqrt(p (1 - p) / m + z^2/4m^2)) / (1 + z^2/m)
 
-    where p is the mean and m = N p (1 - p) / mean (x - p)^2 the effective number of problems.
-    Answers that are right or wrong have m = N. Shares between 0 and 1 (pass@k of several samples)
-    vary less, and m says how many right-or-wrong answers would be as sure. Always within 0..1.
-    Raise ValueError if there is none, or one is no share.
+    where p is the mean and m = N p (1 - p) / mean (x - p)^2 the effective number of problems: how
+    many right-or-wrong answers, which have m = N, would be as sure as shares that vary less (pass@k
+    of several samples). Always within 0..1. Raise ValueError if there is none, or one is no share.
 
     Source: Wilson 1927, J. Am. Stat. Assoc. 22:209-212; the effective sample size in it:
     Franco, Little, Louis & Slud 2019, J. Surv. Stat. Methodol. 7:334-364.
     **Deviations**: where all shares are equal, m = N (theirs would be infinite, or 0/0).
     Normal quantiles: with fewer than some 30 problems the interval is a little too narrow.
-
-    >>> eight_of_ten = share_interval([1.0] * 8 + [0.0] * 2)
-    >>> round(eight_of_ten.low, 3), round(eight_of_ten.high, 3)
-    (0.49, 0.943)
     """
     if not share_N or not all(0 <= share <= 1 for share in share_N):
         raise ValueError(f"expected at least one share, 0..1 each; got {list(share_N)[:5]} ...")
@@ -88,9 +79,6 @@ def mean_interval(reward_N: Sequence[float]) -> Interval:
     Raise ValueError for fewer than two, which say nothing of how they vary.
 
     Source: the central limit theorem, as Miller 2024, arXiv:2411.00640, section 2.1, has it.
-
-    >>> mean_interval([5.0, 5.0])
-    Interval(value=5.0, low=5.0, high=5.0)
     """
     if len(reward_N) < 2:
         raise ValueError(f"expected at least two rewards; got {list(reward_N)}")
@@ -103,21 +91,16 @@ def difference_interval(difference_N: Sequence[float]) -> Interval:
 
         mean d  and, of d with the two steps +u and -u added:  mean +- z sd / sqrt(N + 2)
 
-    Two problems that disagree both ways are added: u is the root mean square of the differences
-    that are not 0. Right-or-wrong answers have u = 1, and this is the adjusted Wald interval of
-    Bonett & Price. What both models solve, or both fail at, cancels: paired, the same problems
-    tell more than two intervals side by side. A difference is A's mean reward, or pass@k, less B's
-    on one problem; raise ValueError if there is none.
+    A difference is A's mean reward, or pass@k, less B's on one problem. u is the root mean square
+    of those that are not 0; right-or-wrong answers have u = 1, and this is the adjusted Wald
+    interval of Bonett & Price. What both models solve, or both fail at, cancels: paired, problems
+    tell more than two intervals side by side. Raise ValueError if there is none.
 
     Source: Bonett & Price 2012, J. Educ. Behav. Stat. 37:479-488; pairing by problem: Miller
     2024, arXiv:2411.00640, section 4.
     **Deviations**: u, so that it serves differences that are no whole steps; u = 1 where all
     are 0. ``value`` is the plain mean; the interval's own centre is nearer to 0. A bound may
     lie beyond what is possible: see ``Interval.within``.
-
-    >>> unanimous = difference_interval([1.0] * 8)  # of the eight alone: no width
-    >>> unanimous.value, round(unanimous.low, 3)
-    (1.0, 0.428)
     """
     if not difference_N:
         raise ValueError("expected at least one difference; got none")
@@ -135,9 +118,6 @@ def unpaired_interval(a_N: Sequence[float], b_M: Sequence[float]) -> Interval:
         mean a - mean b  +-  z sqrt(sd_a^2 / N + sd_b^2 / M)
 
     Raise ValueError for fewer than two of either, as ``mean_interval`` does.
-
-    >>> unpaired_interval([1.0, 1.0], [0.0, 0.0])
-    Interval(value=1.0, low=1.0, high=1.0)
     """
     a, b = mean_interval(a_N), mean_interval(b_M)
     half = sqrt((a.high - a.value) ** 2 + (b.high - b.value) ** 2)
@@ -150,9 +130,6 @@ def t_interval(difference_N: Sequence[float]) -> Interval:
     Raise ValueError for fewer than two, which say nothing of how they vary.
 
     Source: Student 1908, Biometrika 6:1-25.
-
-    >>> t_interval([0.25, 0.25])
-    Interval(value=0.25, low=0.25, high=0.25)
     """
     if len(difference_N) < 2:
         raise ValueError(f"expected at least two differences; got {list(difference_N)}")
@@ -178,11 +155,7 @@ def t_below(t: float, degrees: int) -> float:
 
 @cache
 def t_quantile(below: float, degrees: int) -> float:
-    """Return the t that Student's distribution stays below with this probability.
-
-    >>> round(t_quantile(0.975, 4), 3)
-    2.776
-    """
+    """Return the t that Student's distribution stays below with this probability."""
     low, high = -pi / 2, pi / 2
     for _ in range(60):
         middle = (low + high) / 2

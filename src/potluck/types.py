@@ -3,8 +3,7 @@
     Problem --engine--> Completion --exchange, read--> Row --grade--> Group --pack--> Batch
     (tasks)             (rollout)                      (node)         (node)          (node)
 
-Every noun is frozen, its arrays too. A later stage returns a new value and fills in no field of an
-earlier one, so no field is ``None`` "for now".
+Every noun is frozen, its arrays too: a later stage returns a new value.
 
 Shape letters, the same in every file (an array's name ends in its shape):
     G  completions in one group      B  completions in one round's batch
@@ -23,9 +22,8 @@ import msgspec
 import numpy as np
 
 End = Literal["stop", "length", "turns", "room"]
-"""Cause of a completion's end: its model emitted a stop token, and with it an episode was over; its
-model ran out of room; or an episode was cut behind a turn, as it had no turns left, or no room for
-what its environment said."""
+"""Cause of a completion's end: a stop token, with which an episode was over; no room for its model;
+or an episode was cut behind a turn, as it had no turns left, or no room for its environment."""
 SINGLE_ENDS: frozenset[End] = frozenset(("stop", "length"))
 """Ends of a completion that is no episode."""
 OUT_OF_ROOM: frozenset[End] = frozenset(("length", "room"))
@@ -34,23 +32,18 @@ its author can know, so it could end there where its reward is highest."""
 
 OBSERVED_BYTES = 2
 """Bytes of a digest of an observation."""
-
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-
 NODE_NAME = re.compile(r"[a-z0-9-]{1,32}")
 """Pattern of a node's name, which becomes a folder, a key on the network and a label."""
-WHOLE = 1 - 1e-9
-"""Weighted rewards that make 1 in mathematics may make a little less in floating point."""
 
 
 def is_right(reward: float) -> bool:
-    """Tell whether an answer that earns ``reward`` counts as right: it earns 1 or more."""
-    return reward >= WHOLE
+    """Tell whether an answer counts as right: it earns 1, or more."""
+    return reward >= 1 - 1e-9  # weighted rewards that make 1 may make a little less in floats
 
 
 class PotluckError(Exception):
-    """Base of all errors that a user can mend; the message says how. Each room derives its own:
-    ConfigError, TaskError, ModelError, RolloutError, ExchangeError and others."""
+    """Base of all errors that a user can mend; the message says how. Each room derives its own."""
 
 
 class RunFolderError(PotluckError):
@@ -76,7 +69,6 @@ class Problem:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The system prompt, if there is one, and the question, as messages of a chat."""
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [*system, {"role": "user", "content": self.question}]
 
@@ -87,9 +79,8 @@ class Sampling:
 
     temperature: float = 1.0
     top_k: int = 0
-    """0: all tokens."""
+    """0: all tokens, as ``top_p`` of 1."""
     top_p: float = 1.0
-    """1: all tokens."""
 
     @property
     def truncates(self) -> bool:
@@ -101,14 +92,11 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Completion:
-    """One answer that one node's model wrote to one problem.
-
-    It keeps locked copies of its arrays, so that nothing changes them after the checks.
-    """
+    """One answer that one node's model wrote to one problem. It keeps locked copies of its arrays,
+    so that nothing changes them after the checks."""
 
     problem_id: str
     author: str
-    """The node whose model sampled the tokens."""
     index: int
     """Position among its author's completions for this problem, from 0."""
     token_T: np.ndarray
@@ -145,25 +133,17 @@ class Completion:
 
     @classmethod
     def cut(
-        cls,
-        problem_ids: Sequence[str],
-        author: str,
-        indices: Sequence[int],
-        ends: Sequence[End],
-        lengths: Sequence[int],
-        token_X: np.ndarray,
-        logp_X: np.ndarray | None,
-        texts: Sequence[str | None] = (),
-        tokenizer: bytes = b"",
+        cls, problem_ids: Sequence[str], author: str, indices: Sequence[int], ends: Sequence[End],
+        lengths: Sequence[int], token_X: np.ndarray, logp_X: np.ndarray | None,
+        texts: Sequence[str | None] = (), tokenizer: bytes = b"",
         episodes: Sequence[tuple[tuple[int, ...], bytes]] = (),
-    ) -> "tuple[Completion, ...]":
+    ) -> "tuple[Completion, ...]":  # fmt: skip
         """Make many at once, equal to those made one by one, in a few passes over whole arrays.
 
         ``token_X`` and ``logp_X`` are of all, one completion after the other; ``texts``, and
-        ``episodes`` (turns, and what was observed), have one for each or are empty. The completions
-        are views of one locked copy: each keeps the arrays of all in memory. Raise ValueError if a
-        completion is wrong, or lists and arrays do not fit each other.
-        """
+        ``episodes`` (turns, and what was observed), have one for each or are empty. Each completion
+        is a view that keeps the arrays of all in memory. Raise ValueError if one is wrong, or lists
+        and arrays do not fit each other."""
         texts = texts or [None] * len(lengths)
         episodes = episodes or [((), b"")] * len(lengths)
         columns = problem_ids, indices, ends, lengths, texts, episodes
@@ -210,18 +190,11 @@ class Completion:
 
 
 def _checked(
-    problem_ids: Sequence[str],
-    author: str,
-    indices: Sequence[int],
-    ends: Sequence[End],
-    lengths: Sequence[int],
-    token_X: np.ndarray,
-    logp_X: np.ndarray | None,
-    texts: Sequence[str | None],
-    episodes: Sequence[tuple[tuple[int, ...], bytes]],
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return locked copies of the arrays; raise ValueError if a completion is not as ``Completion``
-    says."""
+    problem_ids: Sequence[str], author: str, indices: Sequence[int], ends: Sequence[End],
+    lengths: Sequence[int], token_X: np.ndarray, logp_X: np.ndarray | None,
+    texts: Sequence[str | None], episodes: Sequence[tuple[tuple[int, ...], bytes]],
+) -> tuple[np.ndarray, np.ndarray | None]:  # fmt: skip
+    """Return locked copies of the arrays; raise ValueError if one is not as ``Completion`` says."""
 
     def refuse(row: int, found: str, expected: str) -> NoReturn:
         name = _name(indices[row], problem_ids[row], author)
@@ -248,12 +221,10 @@ def _checked(
     if len(token_X) and token_X.min() < 0:
         refuse_first(token_X < 0, "token_T", token_X, "an id >= 0")
     with np.errstate(invalid="ignore"):  # a signalling NaN
-        if logp_X is not None and not (np.isfinite(logp_X) & (logp_X <= 0)).all():
-            possible_X = np.isfinite(logp_X) & (logp_X <= 0)
+        if logp_X is not None and not (possible_X := np.isfinite(logp_X) & (logp_X <= 0)).all():
             refuse_first(~possible_X, "logp_T", logp_X, "a finite number <= 0 (nats)")
-    if min(indices) < 0:
-        row = min(range(len(indices)), key=indices.__getitem__)
-        refuse(row, f"index {indices[row]}", "expected a position >= 0")
+    if (least := min(indices)) < 0:
+        refuse(indices.index(least), f"index {least}", "expected a position >= 0")
     if unknown := set(ends) - set(get_args(End)):
         row = next(row for row, end in enumerate(ends) if end in unknown)
         refuse(row, f"end {ends[row]!r}", f"expected one of {', '.join(get_args(End))}")
@@ -296,12 +267,12 @@ class Episode:
     """True: it ended the episode with the last turn."""
     reward: float
     calls: int = 0
-    """Tool calls, and those of them that raised or named no tool."""
+    """Tool calls; ``errors`` are those of them that raised or named no tool."""
     errors: int = 0
 
 
 Observed = tuple[tuple[int, np.ndarray], ...]
-"""What an environment said within a completion, as a model reads it: int32 ids, each with the
+"""Texts of an environment within a completion, as a model reads them: int32 ids, each with the
 number of sampled tokens before them. No array of T has them: they are read, never learned from."""
 
 
@@ -335,5 +306,5 @@ class Group:
     parts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """[G] for each reward function, what it returned, before its weight."""
     past_rewards: tuple[float, ...] = ()
-    """Rewards of this node's completions of the problem in an earlier round. They count in the mean
-    and the standard deviation, and are not learned from again (``node/pace/free.py``)."""
+    """Rewards of this node's completions of the problem in an earlier round: they count in mean and
+    standard deviation, and are not learned from again (``node/pace/free.py``)."""

@@ -1,4 +1,4 @@
-"""Each key of [swarm] gets to where it matters; what is wrong there is said in one line."""
+"""Each key of [swarm] gets to where it matters, [objective] trust too; mistakes are one line."""
 
 import hashlib
 import json
@@ -6,7 +6,10 @@ import json
 import pytest
 
 import tiny
-from potluck.builder.exchange import LOCAL_SWARM, agreements_of, open_exchange
+from launch.runs import lines
+from potluck import run
+from potluck.builder.checks import notes_on_trust, require_baseline
+from potluck.builder.exchange import LOCAL_SWARM, agreements_of, open_exchange, trusts_of
 from potluck.builder.task import make_task
 from potluck.config import ConfigError, as_tree, from_tree
 from potluck.exchange import Key
@@ -260,3 +263,90 @@ def test_a_node_joins_a_folder_of_its_own_run_only(recipe, tmp_path):
     (tmp_path / "north" / "metrics.jsonl").write_text("")
     refused("north exists; --resume goes on with that node")
     require_node_folder(tmp_path, recipe(), "north", resume=True)
+
+
+# Trust.
+
+NAMES = ("north", "south", "west")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    place = tmp_path_factory.mktemp("models")
+    return {name: tiny.save(place / name, seed=seed) for seed, name in enumerate(NAMES)}
+
+
+def trusted(config, folder, here=("north",)):
+    trusts = trusts_of(config, folder, "north", here)
+    return {name for name in (*NAMES, "guest") if trusts(name)}
+
+
+def write_roster(place, names):
+    place.write_text(roster_text({name: Key.new().public for name in names}))
+
+
+def test_without_a_roster_a_node_trusts_the_nodes_of_its_own_process(models, tmp_path):
+    config = tiny.recipe(models)
+    assert trusted(config, tmp_path) == {"north"}
+    assert trusted(config, tmp_path, here=NAMES) == {*NAMES}
+
+
+def test_the_roster_decides_that_of_the_recipe_or_that_of_a_run_on_this_machine(models, tmp_path):
+    write_roster(tmp_path / "roster.toml", [*NAMES, "guest"])
+    config = tiny.recipe(models, f"swarm.roster={tmp_path / 'roster.toml'}")
+    assert trusted(config, tmp_path) == {*NAMES, "guest"}
+    (tmp_path / "_swarm").mkdir()
+    write_roster(tmp_path / "_swarm" / "roster.toml", NAMES)
+    assert trusted(tiny.recipe(models), tmp_path) == {*NAMES}
+
+
+def test_everybody_or_nobody_may_be_trusted_whatever_the_roster_says(models, tmp_path):
+    assert trusted(tiny.recipe(models, "objective.trust=nobody"), tmp_path, NAMES) == {"north"}
+    config = tiny.recipe(models, "objective.trust=everybody")
+    assert trusted(config, tmp_path) == {*NAMES, "guest"}
+
+
+def test_the_members_that_are_not_trusted_are_named_with_the_way_out(models, tmp_path):
+    (note,) = notes_on_trust(tiny.recipe(models), tmp_path, ("north",))
+    assert note.startswith("not trusted: south, west, as no [swarm] roster has their keys.")
+    assert "[objective] trust = 'everybody'" in note
+    nobody = tiny.recipe(models, "objective.trust=nobody")
+    assert "[objective] trust is 'nobody'" in notes_on_trust(nobody, tmp_path, NAMES)[0]
+    everybody = tiny.recipe(models, "objective.trust=everybody")
+    assert notes_on_trust(everybody, tmp_path, ("north",)) == []
+    assert notes_on_trust(tiny.recipe(models), tmp_path, NAMES) == []
+
+
+@pytest.mark.parametrize(
+    "overrides, here",
+    [
+        (["plan=vertical"], ("north",)),
+        (["group_size=6"], ("north",)),
+        (["node.north.weight=2"], ("north",)),
+        (["objective.trust=everybody"], ("north",)),
+        ([], NAMES),
+    ],
+)
+def test_a_node_that_would_have_nothing_to_compare_with_is_refused_with_the_ways_out(
+    models, tmp_path, overrides, here
+):
+    """Groups of four among three: each node that trusts nobody has one of its own, or two."""
+    lone = ["plan=horizontal", "group_size=4"]
+    with pytest.raises(ConfigError, match=r"'north' trusts 1 of the 4 completions .* 'everybody'"):
+        require_baseline(tiny.recipe(models, *lone), tmp_path, ("north",))
+    require_baseline(tiny.recipe(models, *lone, *overrides), tmp_path, here)
+
+
+def test_a_run_heeds_it_and_reports_the_share_of_each_that_is_not_trusted(models, tmp_path):
+    gradient = {}
+    for trust in ("roster", "nobody"):
+        overrides = f"objective.trust={trust}", "objective.untrusted_exponent=0.1", "rounds=1"
+        config = tiny.recipe(models, *overrides, plan="horizontal", group_size=6)
+        run(config, tmp_path / trust)
+        found = lines(tmp_path / trust, "north")
+        gradient[trust] = [line["gradient_norm"] for line in found]
+        shares = [line["sources"]["south"]["gradient_share"] for line in found]
+        assert [share is not None for share in shares] == [trust == "nobody"] * len(found)
+        assert all(0 <= share <= 1 for share in shares if share is not None)
+        assert all(line["sources"]["north"]["gradient_share"] is None for line in found)
+    assert gradient["roster"] != gradient["nobody"]

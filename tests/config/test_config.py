@@ -1,35 +1,27 @@
-import copy
 import json
 import math
 import re
 from pathlib import Path
-from types import MappingProxyType
-from typing import Literal, Union, get_args, get_origin
+from typing import get_args
 
 import msgspec
 import pytest
-from msgspec import Struct
 
 import potluck
 from potluck import STARTING_RECIPE
 from potluck.config import (
     ConfigError,
     EvaluationConfig,
-    LogConfig,
-    LoraConfig,
     NodeConfig,
     RunConfig,
     SamplingConfig,
-    StopConfig,
     SwarmConfig,
-    TlsConfig,
     as_tree,
     from_tree,
     load,
 )
 from potluck.config.reading import KEYS, place_hint
 from potluck.config.run import AnyEngine
-from potluck.fields import Amount
 from potluck.model.loading import locate
 from potluck.objective.methods import METHODS, ObjectiveConfig, method_of
 from potluck.rollout.options import EngineOptions, HFOptions, TextOptions, VllmOptions
@@ -40,7 +32,6 @@ from potluck.tasks.games.calculator import CalculatorOptions
 from potluck.tasks.games.maze import MazeOptions
 from potluck.tasks.gym import ReasoningGymOptions
 from potluck.tasks.named import TASKS
-from potluck.tasks.rewards import RewardOptions
 from potluck.tasks.table import HubOptions, JsonlOptions
 
 TWO_NODES = """
@@ -185,80 +176,6 @@ def test_an_override_wins_over_the_file_and_an_earlier_one_and_may_open_a_table(
     assert run.node["large"] == load(toml(TWO_NODES)).node["large"]
 
 
-NEEDS = {
-    "hub": "dataset='x'",
-    "reasoning-gym": "dataset='x'",
-    "vllm": "url='http://x'\nmodel='x'",
-    "openai": "url='http://x'\nmodel='x'",
-    "file": "path='x'",
-    "tinker": "url='http://x'",
-}
-"""Keys that a task or an engine cannot be without."""
-STRUCTS = {
-    "": RunConfig,
-    "sampling": SamplingConfig,
-    "objective": ObjectiveConfig,
-    "evaluation": EvaluationConfig,
-    "stop_when": StopConfig,
-    "log": LogConfig,
-    "swarm": SwarmConfig,
-    "swarm.tls": TlsConfig,
-    "node.small": NodeConfig,
-    "node.small.lora": LoraConfig,
-    **{f"node.small.engine:{kind.__struct_config__.tag}": kind for kind in get_args(AnyEngine)},
-    **{f"task:{name}": kind for name, kind in TASKS.items()},
-}
-
-
-def another(kind, default):
-    """A value that the field may have, and does not have by itself."""
-    if get_origin(kind) is Literal:
-        return next(choice for choice in get_args(kind) if choice != default)
-    if get_origin(kind) is tuple and ... not in get_args(kind):
-        return [value / 2 for value in default]
-    if get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is Literal:
-        return list(get_args(get_args(kind)[0]))
-    match default:
-        case None if kind in (Amount | None, float | None):
-            return 7
-        case None | MappingProxyType():
-            return {"key": 1}
-        case bool():
-            return not default
-        case int():
-            return default + 1
-        case float():
-            return default / 2 or 0.5
-        case "typicality":
-            return "likelihood"
-        case str():
-            return f"{default}-other"
-        case tuple() if get_origin(kind) is Union:
-            return "all-linear"
-        case tuple():
-            return ["other"]
-    raise AssertionError(f"teach this test what a {kind} may be")
-
-
-def tables_of(kind):
-    """The structs that a field of this type holds: one, one of several, or many."""
-    if isinstance(kind, type) and issubclass(kind, Struct):
-        return {kind}
-    return {table for part in get_args(kind) for table in tables_of(part)}
-
-
-ONE_VALUE_LEFT = {("", "shares")}
-"""Fields whose other values are refused, with a sentence that says what replaces them."""
-
-
-def fields_with_defaults(at):
-    """The fields of a struct that are no tables."""
-    for field in msgspec.structs.fields(STRUCTS[at]):
-        is_free = (at, field.name) not in ONE_VALUE_LEFT
-        if is_free and not field.required and not tables_of(field.type):
-            yield field
-
-
 def test_a_table_that_python_makes_checks_itself():
     node = {"a": {"model": "-"}}
     made = RunConfig(name="x", node=node, sampling={"top_k": 3}, reward=[{"function": "task"}])
@@ -275,59 +192,28 @@ def test_a_table_that_python_makes_checks_itself():
         NodeConfig(model=4)
 
 
-def test_every_table_of_a_run_is_looped_over():
-    """What the fields of RunConfig are made of is in STRUCTS, so that no field is forgotten."""
-    kinds = {RewardOptions}  # of a list of tables: see test_own_data.py
-    for kind in STRUCTS.values():
-        for field in msgspec.structs.fields(kind):
-            kinds |= tables_of(field.type)
-    assert kinds | {RunConfig} == {*STRUCTS.values(), RewardOptions}
-
-
-@pytest.mark.parametrize("at", STRUCTS)
-def test_every_field_that_has_a_default_can_be_set_to_another_value(toml, at, monkeypatch):
-    monkeypatch.setattr("potluck.config.validation.TRANSPORTS", ("zenoh", "zenoh-other"))
-    where, _, name = at.partition(":")
-    task = name if where == "task" else "digits"
-    bare = f"name='x'\n[task]\nname='{task}'\n{NEEDS.get(task, '')}\n"
-    only_writes = name in ("openai", "file")
-    bare += "[objective]\nimportance='none'\nfilter=false\nothers='likely-successes'\n"
-    bare += "weight='likelihood'\n" * (name == "tinker")
-    bare += "[node.learner]\nmodel='x'\n[node.small]\n"
-    bare += "" if only_writes else "model='x'\n"
-    bare += "lora={r=2}\n" * (name == "tinker")
-    bare += {
-        "node.small.lora": "[node.small.lora]",
-        "node.small.engine": f"[node.small.engine]\nname='{name}'\n{NEEDS.get(name, '')}",
-        "swarm.tls": "[swarm.tls]\nfolder='x'",
-    }.get(where, "")
-    recipe, tokens = toml(bare), ("prompt", "completion", *["train"] * (name == "tinker"))
-    needed = {
-        "weight_decay": ["node.small.optimizer=adamw"],
-        "intake": ["pace=free"],
-        "budget_usd": [f"node.small.engine.usd_per_million_{each}=1" for each in tokens],
-        "stranger": ["swarm.open=true", "swarm.stranger_share=0.5", "swarm.strangers_share=0.5"],
-    }
-    given = {
-        **{key: ["tcp/x:1"] for key in ("listen", "connect")},
-        **dict.fromkeys(("loss", "callback"), "own.py:loss"),
-    }
-    plain = as_tree(load(recipe))
-    for field in fields_with_defaults(at):
-        value = given.get(field.name) or another(field.type, field.default)
-        key, needs = f"{where}.{field.name}".lstrip("."), needed.get(field.name, [])
-        spelled = json.dumps(value).replace(": ", " = ")  # TOML
-        changed = as_tree(load(recipe, [*needs, f"{key}={spelled}"]))
-        expected = as_tree(load(recipe, needs)) if needs else copy.deepcopy(plain)
-        assert changed != expected, key
-        table, wanted = changed, expected
-        *tables, last = key.split(".")
-        for part in tables:
-            table, wanted = table[part], wanted[part]
-        found = list(table[last]) if isinstance(value, list) else table[last]
-        assert found == value, key
-        wanted[last] = table[last]  # and nothing else has changed
-        assert changed == expected, key
+@pytest.mark.parametrize("key, value", [
+    ("rounds", 7), ("keep_best", True), ("deadline_s", 2.5), ("plan", "horizontal"),
+    ("control", ["half", "alone"]), ("stop_when.validation", 0.5), ("sampling.stop", ["a", "b"]),
+    ("log.to", ["wandb"]), ("node.small.adam_betas", [0.5, 0.25]), ("swarm.tls.folder", "x"),
+    ("node.small.lora.targets", "all-linear"), ("node.small.lora.targets", ["x"]),
+    ("task.parameters.a", {"b": [1, 2]}), ("node.large.engine.concurrency", 3),
+])  # fmt: skip
+def test_a_key_of_every_kind_is_set_and_no_other_changes(toml, key, value):
+    """Numbers, truths, choices, lists of a kind or of a length, what may be absent, and tables."""
+    text = TWO_NODES + "engine = {name = 'openai', url = 'http://x', model = 'x'}\n"
+    text = text.replace('model = "Qwen/Qwen2.5-3B"\nsampling_rows = 128\n', "")
+    text = text.replace('method = "f-tis"\ndivergence_limit = 50', 'method = "lws"')
+    text += "[node.small.lora]\n[swarm.tls]\nfolder = 'y'\n"
+    recipe = toml(text + "[task]\nname = 'reasoning-gym'\ndataset = 'gcd'\n")
+    spelled = json.dumps(value).replace(": ", " = ")  # TOML
+    changed, wanted = as_tree(load(recipe, [f"{key}={spelled}"])), as_tree(load(recipe))
+    table, *tables, last = wanted, *key.split(".")
+    for part in tables:
+        table = table[part]
+    assert table.get(last) != value
+    table[last] = value
+    assert json.loads(json.dumps(changed)) == json.loads(json.dumps(wanted))
 
 
 # Mistakes.

@@ -193,8 +193,7 @@ def test_a_job_that_was_told_to_end_is_queued_again(start, code, queued):
     job = SLURM | {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1"}
     for name, number in (("two-nodes.sbatch", "10447"), ("swarm.sbatch", "7_1")):
         ended, said = start(of(name), "swarm.toml", *NODES, potluck=told, **job)
-        assert ended == code
-        assert (f"requeue {number}" in said) == queued
+        assert (ended, f"requeue {number}" in said) == (code, queued)
 
 
 def test_the_recipe_of_two_nodes_trains_with_the_slurm_script(start, tmp_path):

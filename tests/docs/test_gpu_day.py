@@ -57,10 +57,6 @@ PHASES = [
 ]  # fmt: skip
 
 
-LIKE_ANOTHER = ("small-groups", "small-fewer", "large-groups")
-"""Steps of the recipe of "large-fewer"."""
-
-
 def test_all_steps_run_are_skipped_when_done_and_go_on_when_begun(
     local, tmp_path, potluck_says, monkeypatch
 ):
@@ -78,9 +74,10 @@ def test_all_steps_run_are_skipped_when_done_and_go_on_when_begun(
         code, _, complaint = potluck_says(*words[2:], *(more if is_begun else ()))
         assert code == 0, complaint
 
+    like_another = ("small-groups", "small-fewer", "large-groups")  # of the recipe of large-fewer
     monkeypatch.setattr(gpu_day.Day, "call", call)
     monkeypatch.setattr(
-        gpu_day.Day, "work", lambda day, step: step.name in LIKE_ANOTHER or work(day, step)
+        gpu_day.Day, "work", lambda day, step: step.name in like_another or work(day, step)
     )
     arguments = ["--rehearse", "--local", str(local), "--out", str(out)]
     gpu_day.main(arguments)
@@ -123,18 +120,11 @@ def test_a_run_that_takes_too_long_is_asked_to_stop_and_has_not_failed(tmp_path,
     child = mock.Mock()
     child.wait.side_effect = [subprocess.TimeoutExpired("child", 1.0), 130]
     monkeypatch.setattr(gpu_day.subprocess, "Popen", lambda *_, **__: child)
-    day = a_day(tmp_path)
-    day.call(gpu_day.STEPS[0], ["-m", "potluck"], 1.0)
+    day, step = gpu_day.Day(gpu_day.parse(["--out", str(tmp_path)])), gpu_day.STEPS[0]
+    day.call(step, ["-m", "potluck"], 1.0)
     child.send_signal.assert_called_once_with(gpu_day.signal.SIGINT)
     assert day.failed == {}
-
-
-def a_day(tmp_path):
-    return gpu_day.Day(gpu_day.parse(["--out", str(tmp_path), "--minutes", "40"]))
-
-
-def test_what_failed_is_in_the_table_by_its_last_line(tmp_path):
-    day, step = a_day(tmp_path), gpu_day.STEPS[0]
+    monkeypatch.undo()  # what failed is in the table by its last line
     day.call(step, ["-c", "print('first'); print('no such model'); raise SystemExit(2)"], 60.0)
     line = gpu_table.table(tmp_path, gpu_day.STEPS, day.failed).splitlines()[2]
     assert line.startswith("| grpo | 0 | failed: no such model |")

@@ -53,8 +53,7 @@ def test_no_two_types_have_one_name():
 
 
 def lines_of(function):
-    head = function.body[0]
-    told = ast.get_docstring(function) is not None
+    head, told = function.body[0], ast.get_docstring(function) is not None
     docstring = head.end_lineno - head.lineno + 1 if told else 0
     return function.end_lineno - function.lineno + 1 - docstring
 

@@ -124,27 +124,25 @@ def compared(model):
 
 
 def test_the_report_is_what_a_loop_over_its_own_problems_gives(compared):
-    assert [s["split"] for s in compared["splits"]] == ["validation", "out-of-distribution"]
-    assert [s["problems"] for s in compared["splits"]] == [6, 3]
+    counts = {"validation": 6, "out-of-distribution": 3}
+    assert {s["split"]: s["problems"] for s in compared["splits"]} == counts
     some_right = set()
     for at, split in enumerate(compared["splits"]):
         # The problems are the first ones.
         ids = [row["id"] for row in split["per_problem"]]
         assert ids == DigitsOptions().make().ids(split["split"])[: len(ids)]
         for model in "AB":
-            rows = per_problem(compared, at, model)
-            assert {len(row["sample_rewards"]) for row in rows} == {3}
-            for row in rows:
-                assert row["samples_right"] == sum(row["sample_rewards"])
-                some_right.add(row["samples_right"])
-            number = values(compared, model)
-            greedy = sum(row["greedy_reward"] for row in rows) / len(rows)
-            once = sum(row["samples_right"] / 3 for row in rows) / len(rows)
+            rows, number = per_problem(compared, at, model), values(compared, model)
+            right = [sum(row["sample_rewards"]) for row in rows]
+            assert right == [row["samples_right"] for row in rows]
+            some_right |= {*right}
             # Of three answers, two are all wrong in (3 - c) (2 - c) of 6 orders.
-            twice = sum(1 - (3 - c) * (2 - c) / 6 for c in (r["samples_right"] for r in rows))
-            assert number[split["split"], "greedy"] == pytest.approx(greedy)
-            assert number[split["split"], "pass@1"] == pytest.approx(once)
-            assert number[split["split"], "pass@2"] == pytest.approx(twice / len(rows))
+            for name, its in (
+                ("greedy", [row["greedy_reward"] for row in rows]),
+                ("pass@1", [c / 3 for c in right]),
+                ("pass@2", [1 - (3 - c) * (2 - c) / 6 for c in right]),
+            ):
+                assert number[split["split"], name] == pytest.approx(sum(its) / len(rows))
     assert len(some_right) > 2
 
 
@@ -324,12 +322,10 @@ def command(potluck_says, model, monkeypatch):
 def test_the_command_prints_a_table_on_80_columns_and_its_options_reach_the_file(
     desk, command, model
 ):
-    code, out, err = command(
-        *("--set", "task.reward=hash", "--against", SMALL, "--k", "2", "--samples", "5"),
-        *("--set", "sampling.temperature=0.5", "--set", "sampling.top_k=3"),
-        *("--set", "sampling.top_p=0.9", "--seed", "4", "--dtype", "bfloat16", "--rows", "3"),
-        *("--split", "validation", "--json", "found.json"),
-    )
+    words = "--set task.reward=hash --set sampling.temperature=0.5 --set sampling.top_k=3"
+    words += " --set sampling.top_p=0.9 --k 2 --samples 5 --seed 4 --dtype bfloat16 --rows 3"
+    words += f" --against {SMALL} --split validation --json found.json"
+    code, out, err = command(*words.split())
     assert (code, err) == (0, "")
     report = json.loads((desk / "found.json").read_text())
     assert [file.name for file in desk.iterdir()] == ["found.json"]

@@ -21,24 +21,17 @@ def cells(notebook):
 def test_the_notebook_is_that_of_its_script():
     kept = nbformat.read(NOTEBOOK, as_version=4)
     assert cells(kept) == cells(notebook_of(SOURCE.read_text()))
-    pictures = [
-        out
-        for c in kept.cells
-        for out in c.get("outputs", [])
-        if "image/png" in out.get("data", {})
-    ]
-    assert len(pictures) >= 2, "python scripts/make_notebook.py keeps what was drawn"
+    outputs = [out.get("data", {}) for c in kept.cells for out in c.get("outputs", [])]
+    pictures = sum("image/png" in data for data in outputs)
+    assert pictures >= 2, "python scripts/make_notebook.py keeps what was drawn"
 
 
 def test_the_notebook_runs(tmp_path):
     """As a small run: that rewards rise is asked of the twins of TRL."""
     asked = nbformat.read(NOTEBOOK, as_version=4)
     (recipe,) = [cell for cell in asked.cells if '"rounds": 12,' in cell.source]
-    for usual, small in (
-        ('rounds": 12', 'rounds": 2'),
-        ('round": 12', 'round": 4'),
-        (": 40", ": 4"),
-    ):
+    changes = {'rounds": 12': 'rounds": 2', 'round": 12': 'round": 4', ": 40": ": 4"}
+    for usual, small in changes.items():
         assert usual in recipe.source
         recipe.source = recipe.source.replace(usual, small)
     asked.cells.append(nbformat.v4.new_code_cell("print(frame['round'].nunique())"))

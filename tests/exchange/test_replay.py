@@ -74,7 +74,6 @@ def test_a_node_answers_a_challenge_of_16_bytes_and_nothing_else(place):
 
 
 def test_questions_without_end_cost_few_signatures_and_a_batch_still_comes(place, monkeypatch):
-    monkeypatch.setattr(exchange, "HELLOS_PER_S", 1)  # One answer, then a pause.
     signed = []
 
     def sign(key, challenge, said):
@@ -83,15 +82,16 @@ def test_questions_without_end_cost_few_signatures_and_a_batch_still_comes(place
 
     monkeypatch.setattr(exchange, "encode_answer", sign)
     eve, south = place.sessions.pop(), place.node("south")
+    monkeypatch.setattr(exchange, "HELLOS_PER_S", 1e-9)  # one answer, then a pause without end
     south.send(0, batch("south"))
-    start_s, left = time.monotonic(), []
+    left = []
     for at in range(1000):
         asked = {"payload": at.to_bytes(16, "big"), "target": zenoh.QueryTarget.ALL}
         left.append(eve.get(f"{place.run}/q/south/hello", timeout=LONG_S, **asked))
     until(lambda: signed, "the first is answered")
     replies = eve.get(f"{place.run}/q/south/0", timeout=LONG_S, target=zenoh.QueryTarget.ALL)
     assert any(reply.ok for reply in replies)
-    assert len(signed) <= 2 + (time.monotonic() - start_s)
+    assert len(signed) == 1
 
 
 def test_a_flood_under_a_name_does_not_silence_it(place, monkeypatch):

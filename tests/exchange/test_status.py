@@ -117,7 +117,7 @@ WRONG = {
     "an author's count": (said(authors={"a": [-1]}), "completions = -1"),
     "a hostile author": (said(authors={"<img src=x>": [1]}), "no name of a node"),
     "17 authors": (said(authors={f"a{at}": [1] for at in range(17)}), "17 authors"),
-    "a key of another size": (signed(1, bytes(33), SESSION, LINE), "a key of 33 bytes, not 32"),
+    "a key of another size": (signed(1, bytes(33), SESSION, LINE), "length <= 32"),
     "an announcement": (KEY.sign(b"announcement", SAID[68:]), "signature"),
     "too long": (SAID + bytes(2048), "at most 2048"),
 }

@@ -5,37 +5,21 @@ import tracemalloc
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import msgspec
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import given
-from hypothesis import strategies as st
 
+import fuzz
 from faults import soak_wire
 from faults.soak_wire import TIGHT, most_memory, soak
 from fuzz import CODECS, assembled, blocks_of, claiming, windowed
 from nouns import completion, origin, prompt_digest, terms, text_only
-from potluck.exchange import Limits, Message, Provenance, WireError, decode, encode
+from potluck.exchange import Limits, Message, WireError, decode, encode
 from potluck.exchange.wire.message import HEADER_BYTES, TextHeader
-from potluck.types import Completion, Sampling
-
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-names = st.from_regex(r"[a-z0-9-]{1,32}", fullmatch=True)
-small = st.integers(0, 2**31 - 1)
-prints = st.binary(min_size=16, max_size=16)
-finite = st.floats(allow_nan=False, allow_infinity=False)
-samplings = st.builds(Sampling, finite, small, finite)
-origins = st.builds(Provenance, prints, prints, prints, samplings)
-pairs = st.tuples(small, st.floats(-(2.0**100), 0, width=32))
-completions = st.builds(
-    lambda pairs, **rest: completion([t for t, _ in pairs], [p for _, p in pairs], **rest),
-    st.lists(pairs, min_size=1, max_size=20),
-    problem=texts,
-    index=small,
-    end=st.sampled_from(["stop", "length"]),
-)
+from potluck.types import Completion
 
 
 def of(*written, **changes):
@@ -43,21 +27,6 @@ def of(*written, **changes):
     prompts = {c.problem_id: prompt_digest(c.problem_id) for c in written}
     sender = written[0].author if written else "north"
     return replace(Message("r", 0, sender, origin(), prompts, tuple(written)), **changes)
-
-
-def _message(run, round, sender, made, written):
-    signed = [replace(c, author=sender) for c in written]
-    return of(*signed, run=run, round=round, sender=sender, provenance=made)
-
-
-def messages(min_size=0, max_size=5):
-    once = st.lists(
-        completions,
-        min_size=min_size,
-        max_size=max_size,
-        unique_by=lambda c: (c.problem_id, c.index),
-    )
-    return st.builds(_message, texts, small, names, origins, once)
 
 
 PRINT = terms().provenance.tokenizer
@@ -73,19 +42,6 @@ def for_all(*written, round=3, **changes):
     completions have no tokens has no tokenizer."""
     has_ids = any(len(c.token_T) for c in written)
     return terms(tokenizer=b"t" if has_ids else b"", **changes).message(round, written)
-
-
-@st.composite
-def messages_of_ids_and_texts(draw):
-    written = draw(st.lists(completions, max_size=5, unique_by=lambda c: (c.problem_id, c.index)))
-    written = [replace(c, problem_id=f"p{c.problem_id}") for c in written]
-    return for_all(*(replace(c, text=draw(st.none() | texts), tokenizer=PRINT) for c in written))
-
-
-@st.composite
-def messages_of_texts(draw):
-    places = draw(st.lists(st.tuples(texts, small), max_size=5, unique=True))
-    return for_all(*(text_only(draw(texts), problem=f"p{p}", index=at) for p, at in places))
 
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -190,15 +146,24 @@ def rows(*rows):
 # What goes out comes back.
 
 
+EXTREMES = of(
+    completion((0, 2**31 - 1, 1), (0.0, -0.0, -1e-45), problem="\U0001f642" * 256),
+    completion((255, 256, 2**16), (-3.4e38, -(2**-149), -0.5), problem="", index=2**31 - 1),
+    run="\U0001f642" * 256, round=2**31 - 1, sender="north",
+    provenance=origin(temperature=1.7e308, top_k=2**31 - 1, top_p=-5e-324),
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("codec", ["raw", "exact"])
-@given(messages() | messages_of_ids_and_texts() | messages_of_texts())
-def test_round_trip_to_the_bit(codec, sent):
-    for each in (sent, without_logp(sent)):
-        got = decode(encode(each, codec=codec))
-        assert got == each
-        for one, other in zip(got.completions, each.completions, strict=True):
-            if other.logp_T is not None:
-                assert one.logp_T.tobytes() == other.logp_T.tobytes()
+def test_round_trip_to_the_bit(codec):
+    """Of messages with ids, texts, both, and episodes of these."""
+    for sent in (EXTREMES, of(), *(fuzz.message(Random(seed)) for seed in range(150))):
+        for each in (sent, without_logp(sent)):
+            got = decode(encode(each, codec=codec))
+            assert got == each
+            for one, other in zip(got.completions, each.completions, strict=True):
+                if other.logp_T is not None:
+                    assert one.logp_T.tobytes() == other.logp_T.tobytes()
 
 
 def test_without_log_probabilities_compact_is_exact_and_no_byte_is_theirs():

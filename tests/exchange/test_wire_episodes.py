@@ -7,15 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 import zstandard
-from hypothesis import given
-from hypothesis import strategies as st
 
 from exchange.test_wire import column, peak_of
 from faults import wire_kinds
 from faults.soak_wire import TIGHT, most_memory, soak
 from fuzz import assembled, blocks_of
 from nouns import completion, episode, prompt_digest, terms, text_only
-from potluck.exchange import Limits, Round, WireError, decode, decode_round, encode, encode_round
+from potluck.exchange import Limits, WireError, decode, encode
 from potluck.exchange.wire.message import EpisodeHeader
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -89,32 +87,6 @@ def test_turns_can_be_read_with_the_page_in_hand(name):
         assert head[18] == bytes([3, 1, 2] + 9 * [0])
         assert head[19] == bytes([2, 1, 3, 1, 2, 2] + 18 * [0])
         assert head[20] == bytes([0, 1, 2, 3, 0, 1])
-
-
-tokens = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=4)
-episodes = st.builds(
-    lambda turns, seed, **more: replace(
-        episode(*turns, **more), observed=seed[: 2 * len(turns) - 2]
-    ),
-    st.lists(tokens, min_size=1, max_size=6),
-    st.binary(min_size=10, max_size=10),
-    end=st.sampled_from(["stop", "length", "turns", "room"]),
-    text=st.none() | st.just(TALK),
-)
-
-
-@given(st.lists(episodes, min_size=1, max_size=5), st.sampled_from(["raw", "exact"]), st.booleans())
-def test_episodes_come_back_to_the_bit(written, codec, for_all):
-    written = [replace(c, index=at) for at, c in enumerate(written)]
-    if for_all or any(c.text for c in written):
-        written = named(*written)
-    sent = terms().message(3, tuple(written))
-    data = encode(sent, codec=codec)
-    assert data[4] == 4
-    assert decode(data) == sent
-    assert decode(encode(replace(sent, completions=tuple(
-        replace(c, logp_T=None) for c in written)), codec=codec)).completions == tuple(
-        replace(c, logp_T=None) for c in written)  # fmt: skip
 
 
 def test_a_message_has_episodes_alone_or_none():
@@ -191,13 +163,6 @@ def test_broken_episodes_are_refused_and_nothing_else_happens(monkeypatch):
         assert any(words.startswith(complaint) for words in outcome.refused), complaint
     assert outcome.kinds["turns", "accepted"] > 20
     assert soak(60, seed=3).peak_bytes <= most_memory(TIGHT)
-
-
-def test_the_file_of_a_round_keeps_episodes():
-    message = GOLDENS["v4-exact"][0]
-    data = encode_round(3, "south", Round((), (), messages=(encode(message),)))
-    got = decode_round(data, run="first", round=3, node="south")
-    assert sorted(got.completions, key=repr) == sorted(message.completions, key=repr)
 
 
 if __name__ == "__main__":

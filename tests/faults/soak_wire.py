@@ -2,15 +2,9 @@
 
     PYTHONPATH=src:tests python tests/faults/soak_wire.py [--messages 100000] [--first 0] [--seed 0]
 
-``wire_kinds.py`` has the kinds: batches, announcements, answers to a challenge, status lines and
-the files of rounds; mutated at random, or written on purpose with a signature that is right. What
-is damaged later fails at its signature, so a batch is also read without one. Message ``n`` depends
-on the seed and ``n`` alone. So a run can be split, and one message can be made again (``--first n
---messages 1``). A million take 40 minutes of one core:
-
-    for n in 0 250000 500000 750000; do
-        nice python tests/faults/soak_wire.py --first $n --messages 250000 | tee soak-$n.txt
-    done
+``wire_kinds.py`` has the kinds. What is damaged later fails at its signature, so a batch is also
+read without one. Message ``n`` depends on the seed and ``n`` alone. So a run can be split, and one
+message can be made again (``--first n --messages 1``). A million take 40 minutes of one core.
 
 It says what became of each kind, what left a reader that is no WireError (exit code 1 if anything
 did), what was accepted beyond a limit, and the most memory that a message took.

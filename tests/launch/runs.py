@@ -5,10 +5,25 @@ from dataclasses import replace
 
 import pytest
 
+import tiny
 from displays import Listener
 from potluck.exchange import Round, decode, decode_round, encode, encode_round
 from potluck.launch.in_process import run
 from potluck.node.storage.checkpoint import checkpoint_folder
+
+
+def recipes(*always, names=("large", "small"), **tables):
+    """A fixture: it makes recipes of tiny models, with these overrides and further ones."""
+
+    @pytest.fixture(scope="module")
+    def recipe(tiny_models):
+        def make(*overrides, names=names):
+            nodes = {name: tiny_models[name] for name in names}
+            return tiny.recipe(nodes, *always, *overrides, **tables)
+
+        return make
+
+    return recipe
 
 
 class Crash(Exception):

@@ -2,18 +2,17 @@
 resume."""
 
 import shutil
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 import tiny
 from launch.runs import crash, left_by, lines, numbers
+from potluck.builder.checks import require_processes
 from potluck.config import ConfigError
 from potluck.evaluation import compare
 from potluck.evaluation.compare import evaluate_models, make_task
 from potluck.evaluation.request import EvaluationRequest
-from potluck.launch import nodes
 from potluck.launch.in_process import run
 from potluck.node.learning.group import ProcessGroup
 from potluck.node.storage.folder import ENVIRONMENT
@@ -148,22 +147,11 @@ def test_what_is_evaluated_has_the_grade_that_its_run_found(whole, tmp_path, mon
     ]
 
 
-class Two(ProcessGroup):
-    """The first of two processes that are one node, of which the other hears nothing."""
-
-    def broadcast(self, *command):
-        pass
-
-
-def test_two_processes_of_one_node_are_refused_in_a_line_before_anything_is_written(
-    recipe, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(nodes, "process_group", lambda: nullcontext(Two(0, 2)))
+def test_two_processes_of_one_node_cannot_play_together(recipe):
+    task = make_task(recipe(), trust_code=True)
     words = r"\[node.large\] is 2 processes, .* environment together; start one process"
-    with pytest.raises(ConfigError, match=words) as error:
-        run(recipe(), tmp_path / "run", trust_code=True)
-    assert "\n" not in str(error.value)
-    assert not list(tmp_path.rglob("recipe.json"))
+    with pytest.raises(ConfigError, match=words):
+        require_processes(recipe(), ProcessGroup(0, 2), task)
 
 
 def test_a_server_that_would_write_while_a_node_learns_is_refused_before_it_is_asked(

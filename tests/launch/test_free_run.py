@@ -2,8 +2,7 @@
 
 import pytest
 
-import tiny
-from launch.runs import crash, left_by, lines
+from launch.runs import crash, left_by, lines, recipes
 from launch.test_launch import NAMES, StopsAt, outcome
 from potluck.config import ConfigError
 from potluck.exchange import Message, Received, decode, decode_round, memory
@@ -13,16 +12,7 @@ from potluck.objective import habit
 
 FREE = ("pace=free", "plan=horizontal", "objective.method=lws")
 ROUNDS = 5
-
-
-@pytest.fixture(scope="module")
-def recipe(tiny_models):
-    def make(*overrides, names=NAMES):
-        nodes = {name: tiny_models[name] for name in names}
-        longer = (f"rounds={ROUNDS}", "checkpoint_every=2", *FREE)
-        return tiny.recipe(nodes, *longer, *overrides)
-
-    return make
+recipe = recipes(f"rounds={ROUNDS}", "checkpoint_every=2", *FREE)
 
 
 @pytest.fixture(scope="module")
@@ -91,30 +81,6 @@ def test_the_intake_decides_the_parts_of_a_round(recipe, tmp_path):
     assert {author: its["completions"] for author, its in line["sources"].items()} == {
         "small": 8, "large": 8,
     }  # fmt: skip
-
-
-def test_a_batch_that_is_too_old_when_it_is_taken_is_not(recipe, tmp_path, monkeypatch):
-    """Node ``small`` takes only every third round what there is."""
-    counts = {}
-    for staleness in (0, 1):
-        folder = tmp_path / f"{staleness}"
-        with monkeypatch.context() as patch:
-            receive, calls = memory._Member.receive, []
-
-            def every_third(member, round, receive=receive, calls=calls):
-                if member._agreement.node == "small":
-                    calls.append(1)
-                    if len(calls) % 5:  # two of a round in which nothing is there
-                        return Received()
-                return receive(member, round)
-
-            patch.setattr(memory._Member, "receive", every_third)
-            options = f"swarm.max_staleness={staleness}", "intake=3", "group_size=8"
-            run(recipe("rounds=3", *options), folder)
-        rounds = messages(folder, "small")
-        counts[staleness] = [sum(m.sender == "large" for m in round) for round in rounds]
-    assert counts[0] == [0, 0, 1]
-    assert counts[1] == [0, 0, 2]
 
 
 def test_what_comes_while_a_first_round_is_written_is_learned_from(recipe, tmp_path, monkeypatch):

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-import tiny
 from displays import Listener
+from launch.runs import recipes
 from potluck.exchange import Status
 from potluck.launch import journal as module
 from potluck.launch.in_process import join, run
@@ -26,21 +26,15 @@ LONG_S = 60.0
 ALONE = ("deadline_s=0.1", "swarm.listen=['tcp/127.0.0.1:0']")
 
 
+recipe = recipes("rounds=3", "checkpoint_every=1")
+
+
 def status_of(folder):
     return msgspec.json.decode((folder / STATUS).read_bytes(), type=FolderStatus)
 
 
 def events_of(folder):
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
-
-
-@pytest.fixture(scope="module")
-def recipe(tiny_models):
-    def make(*overrides, names=("large", "small")):
-        nodes = {name: tiny_models[name] for name in names}
-        return tiny.recipe(nodes, "rounds=3", "checkpoint_every=1", *overrides)
-
-    return make
 
 
 class Reader(Listener):

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 
 import tiny
 from displays import Listener
-from launch.runs import Crash, Hears, crash, left_by, lines, rewrite_round
+from launch.runs import Crash, Hears, crash, left_by, lines, recipes, rewrite_round
 from potluck.builder.task import make_task
 from potluck.config import RunConfig, as_tree, from_tree
 from potluck.files import derived_seed
@@ -34,21 +34,12 @@ NAMES = ("large", "small")
 
 
 EVALUATION = {"every": 2, "problems": 4, "out_of_distribution": 4}
+recipe = recipes("rounds=4", "checkpoint_every=2", evaluation=EVALUATION)
 
 
 @pytest.fixture(scope="module")
 def models(tiny_models):
     return tiny_models
-
-
-@pytest.fixture(scope="module")
-def recipe(models):
-    def make(*overrides, names=NAMES):
-        nodes = {name: models[name] for name in names}
-        longer = ("rounds=4", "checkpoint_every=2")
-        return tiny.recipe(nodes, *longer, *overrides, evaluation=EVALUATION)
-
-    return make
 
 
 @pytest.fixture(scope="module")

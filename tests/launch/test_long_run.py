@@ -229,7 +229,8 @@ def test_a_node_begins_where_one_of_another_run_ended(recipe, tmp_path, monkeypa
     run(recipe("rounds=2", f"node.small.model={start}"), "second", resume=True)
     for model, said in {
         "first": "is a run, not a model",
-        "first/smal": "is no node of its run",
+        "first/smal": "is no node of its run; name one of its nodes: .*first/small",
+        "first/small/checkpoints/99": "there is no checkpoint .*99'; there is 000002, 000003",
     }.items():
         with pytest.raises(ModelError, match=said):
             run(recipe(f"node.small.model={model}"), "third")

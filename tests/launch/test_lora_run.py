@@ -232,19 +232,3 @@ def test_a_resume_on_another_base_is_refused(tmp_path):
     save_file(weights, tmp_path / "base" / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(RunFolderError, match="is not the one that its adapter was trained on"):
         run(recipe(model, names=["adapter"]), tmp_path / "run", resume=True)
-
-
-def test_a_nodes_folder_stands_for_its_newest_checkpoint_and_slips_are_told(done, tmp_path):
-    export(str(done / "adapter"), tmp_path / "model")
-    ours, theirs = (
-        LanguageModel.load(str(p), device="cpu").network
-        for p in (tmp_path / "model", checkpoint_of(done, "adapter", 2))
-    )
-    assert torch.equal(logits(ours), logits(theirs))
-    for slip, told in (
-        (done / "adaptor", "no node of its run; name one of its nodes: .*adapter, .*full"),
-        (done, "is a run, not a model"),
-        (done / "full" / "checkpoints" / "99", "there is no checkpoint .*99'; there is 000001, 0"),
-    ):
-        with pytest.raises(ModelError, match=told):
-            export(str(slip), tmp_path / "other")

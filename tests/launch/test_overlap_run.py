@@ -78,17 +78,15 @@ def test_the_next_round_is_asked_for_before_this_one_is_learned_from(
 ):
     class Looks(Listener):
         def round_done(self, node, report):
-            wanted, begun_s = 4 if overlap else 2, time.monotonic()
-            while len(server.asked()) < wanted and time.monotonic() - begun_s < 60:
+            while len(server.asked()) < wanted:
                 time.sleep(0.01)
             seen.append(len(server.asked()))
             raise Crash
 
-    seen = []
+    seen, wanted = [], 4 if overlap else 2
     with pytest.raises(Crash):
         run(recipe(overlap=overlap), tmp_path / "run", display=Looks())
-    assert seen == [4 if overlap else 2]
-    assert not [t for t in threading.enumerate() if t.name == "vllm-writing"]
+    assert seen == [wanted]
 
 
 def test_an_evaluation_between_two_rounds_is_of_the_newest_weights(recipe, server, tmp_path):
@@ -134,7 +132,6 @@ def test_ctrl_c_while_the_next_round_is_being_written_leaves_a_run_that_goes_on(
     folder = tmp_path / "run"
     result = run(recipe(), folder, display=Hurries())
     assert (result.rounds, result.interrupted) == (1, True)
-    assert not [t for t in threading.enumerate() if t.name == "vllm-writing"]
     server.stalls.set()
     shutil.copytree(folder / "small" / "checkpoints" / "000001", tmp_path / "then")
     assert run(recipe(), folder, resume=True).rounds == ROUNDS

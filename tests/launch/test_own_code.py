@@ -15,11 +15,11 @@ from potluck.types import RunFolderError
 
 LOSSES = """\
 import torch
-from potluck.objective.losses import clipped_loss, mean_of
+from potluck.objective.losses import no_is_loss, mean_of
 
 
 def mine(logp_BT, logp_start_BT, logp_gen_BT, advantage_B, mask_BT, options):
-    return clipped_loss(logp_BT, logp_start_BT, logp_gen_BT, advantage_B, mask_BT, options)
+    return no_is_loss(logp_BT, logp_start_BT, logp_gen_BT, advantage_B, mask_BT, options)
 
 
 def successes(logp_BT, logp_start_BT, logp_gen_BT, advantage_B, mask_BT, options):

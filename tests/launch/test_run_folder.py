@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-import tiny
 from displays import Listener
+from launch.runs import recipes
 from potluck.files import remedy
 from potluck.launch import nodes as launch_nodes
 from potluck.launch import rounds as launch_rounds
@@ -35,6 +35,9 @@ with exclusive(Path(sys.argv[1]), print):
 """
 
 
+recipe = recipes("rounds=2", "checkpoint_every=1")
+
+
 def silent(said):
     raise AssertionError(said)
 
@@ -50,15 +53,6 @@ def holder_of(folder, first="pass"):
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(holder.pid, signal.SIGKILL)
-
-
-@pytest.fixture(scope="module")
-def recipe(tiny_models):
-    def make(*overrides, names=("large", "small")):
-        nodes = {name: tiny_models[name] for name in names}
-        return tiny.recipe(nodes, "rounds=2", "checkpoint_every=1", *overrides)
-
-    return make
 
 
 def test_a_held_folder_is_refused_in_a_line_with_its_holder_and_the_way_out(tmp_path):

@@ -114,15 +114,6 @@ def test_one_use_of_a_weight_that_has_two_is_not_adapted(targets):
     add_adapter(tiny.policy().network, targets=targets, **options)  # untied, it is as any other
 
 
-def test_all_linear_is_every_linear_layer_but_the_head():
-    network = adapted(targets="all-linear")
-    layers = {n.split(".lora_")[0].rpartition(".")[2] for n, p in network.named_parameters()
-              if p.requires_grad}  # fmt: skip
-    assert layers == {
-        *("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-    }
-
-
 SIZES = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 OTHERS = {
     "gpt2": (GPT2Config(**SIZES, n_positions=64), ["c_attn"]),

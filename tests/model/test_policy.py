@@ -1,6 +1,7 @@
 """A language model: loading it, what it reads, and how likely it finds a text."""
 
 import json
+import re
 import shutil
 from copy import deepcopy
 
@@ -19,22 +20,12 @@ PROMPTS = [np.int32([1, 5, 6]), np.int32([1]), np.int32([1, 9, 9, 9, 9])]
 TOKENS = [np.int32([7, 2]), np.int32([4, 5, 6, 2]), np.int32([2])]
 
 
-def test_with_a_chat_template_the_system_text_and_the_question_are_messages():
+def test_without_a_chat_template_the_question_stands_behind_the_system_text():
+    """With one: tests/test_template.py."""
     policy = tiny.policy()
-    problem = Problem("p", "1+2=", "3", system="add")
-    plain = policy.tokenizer.decode(policy.prompt(problem))
-    assert "add" in plain
-    assert plain.endswith("1+2=")
-    chatty = deepcopy(policy.tokenizer)
-    chatty.chat_template = (
-        "{% for m in messages %}{{ m.role[0] }}={{ m.content }}#{% endfor %}"
-        "{% if add_generation_prompt %}a={% endif %}"
-    )
-    talk = LanguageModel(policy.network, chatty)
-    ids = talk.prompt(problem)
+    ids = policy.prompt(Problem("p", "1+2=", "3", system="add"))
+    assert re.fullmatch(r".*add.*1\+2=", policy.tokenizer.decode(ids))
     assert ids.dtype == np.int32
-    assert chatty.decode(ids) == "s=add#u=1+2=#a="
-    assert chatty.decode(talk.prompt(Problem("p", "1+2=", "3"))) == "u=1+2=#a="
 
 
 def test_text_leaves_special_tokens_and_meaningless_ids_out():
@@ -88,13 +79,11 @@ def test_loaded_weights_lie_where_torch_would_put_them(tmp_path):
 
 def test_a_model_whose_file_lacks_weights_is_refused_and_not_made_up(tmp_path):
     folder = tiny.save(tmp_path / "model")
-    weights = load_file(tmp_path / "model" / "model.safetensors")
+    file = tmp_path / "model" / "model.safetensors"
+    weights = load_file(file)
     lost = [name for name in weights if "mlp" in name]
-    save_file(
-        {n: w for n, w in weights.items() if n not in lost},
-        tmp_path / "model" / "model.safetensors",
-        metadata={"format": "pt"},
-    )
+    kept = {name: weight for name, weight in weights.items() if name not in lost}
+    save_file(kept, file, metadata={"format": "pt"})
     with pytest.raises(ModelError, match=f"lacks {len(lost)} weights, 'model.layers.0.mlp.down_p"):
         LanguageModel.load(folder)
 

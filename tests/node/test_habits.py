@@ -11,7 +11,7 @@ import tiny
 from node.test_learner import batch_of, learner_of, ragged_groups
 from nouns import group
 from potluck.node.learning.batch import pack
-from potluck.node.learning.passes import candidates
+from potluck.node.learning.score import candidates
 from potluck.objective.habit import WINDOW, GradedAnswer, HabitTest, silenced_answers
 from potluck.objective.methods import METHODS, ObjectiveConfig
 

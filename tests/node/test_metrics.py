@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nouns import completion
 from potluck.node.learning.batch import Batch, Scored
-from potluck.node.learning.passes import METRICS, row_metrics
+from potluck.node.learning.score import METRICS, row_metrics
 from potluck.node.report import author_reports
 
 token = st.tuples(st.floats(-8, 0, width=32), st.floats(-8, 0, width=32))

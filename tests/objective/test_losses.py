@@ -1,7 +1,6 @@
 """Losses: against numbers worked by hand, against the paper, and by their laws."""
 
 import math
-from typing import get_args
 
 import pytest
 import torch
@@ -10,11 +9,13 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import paper
+from potluck.objective import losses
 from potluck.objective.advantages import group_advantages
-from potluck.objective.losses import clipped_loss
-from potluck.objective.methods import METHODS, Importance, ObjectiveConfig
-from potluck.objective.weights import divergence_from_author, filter_advantages
+from potluck.objective.filters import divergence_from_author, filter_advantages
+from potluck.objective.losses import no_is_loss, tis_loss, vis_loss
+from potluck.objective.methods import METHODS, ObjectiveConfig
 
+DEFAULT = ObjectiveConfig()
 logprob = st.floats(-5, 0, width=32)
 token = st.tuples(logprob, logprob, logprob)  # now, when the round began, of the author
 completion = st.tuples(st.lists(token, min_size=1, max_size=5), st.floats(-3, 3, width=32))
@@ -24,16 +25,16 @@ garbage = st.tuples(one_of, one_of, one_of)
 """Of each input by itself: what one of them hides must not let another one's through."""
 
 
-PAPER = {
-    "none": paper.nois_objective,
-    "vanilla": paper.vis_objective,
-    "truncated": paper.tis_objective,
+LOSSES = {
+    no_is_loss: paper.nois_objective,
+    vis_loss: paper.vis_objective,
+    tis_loss: paper.tis_objective,
 }
-every_loss = pytest.mark.parametrize("importance", get_args(Importance))
+every_loss = pytest.mark.parametrize("loss_of", LOSSES, ids=lambda loss: loss.__name__)
 
 
-def loss_of(importance, *inputs, **options):
-    return clipped_loss(*inputs, ObjectiveConfig(importance=importance, **options))
+def test_every_importance_scheme_is_tried_here():
+    assert set(losses.LOSSES.values()) == set(LOSSES)
 
 
 def tensors(batch, padding=math.nan, extra=0):
@@ -60,8 +61,7 @@ def test_tis_in_a_later_update_worked_by_hand():
     logp_BT = torch.log(torch.tensor([[0.55, 0.9], [0.55, 0.9]])).requires_grad_()
     start_BT, gen_BT = torch.full((2, 2), math.log(0.5)), torch.full((2, 2), math.log(0.4))
     mask_BT = torch.ones(2, 2, dtype=torch.bool)
-    advantage_B = torch.tensor([1.0, -1.0])
-    loss = loss_of("truncated", logp_BT, start_BT, gen_BT, advantage_B, mask_BT)
+    loss = tis_loss(logp_BT, start_BT, gen_BT, torch.tensor([1.0, -1.0]), mask_BT, DEFAULT)
     # R 1.1 and 1.8, clip at 1.2; w = 0.5/0.4 = 1.25 though theta is at 0.55 and 0.9
     # A = 1: 1.25 * (1.1 + 1.2) / 2;   A = -1: -1.25 * (1.1 + 1.8) / 2;   mean of 2 rows
     assert_close(loss.item(), -(1.4375 - 1.8125) / 2)
@@ -70,23 +70,37 @@ def test_tis_in_a_later_update_worked_by_hand():
     assert_close(logp_BT.grad, torch.tensor([[-0.34375, 0.0], [0.34375, 0.5625]]))
 
 
+def test_vis_gives_no_more_credit_than_the_clip_and_all_the_blame():
+    logp_BT = torch.log(torch.tensor([[0.6, 0.2], [0.6, 0.2]])).requires_grad_()
+    logp_gen_BT = torch.log(torch.tensor([[0.4, 0.4], [0.4, 0.4]]))
+    mask_BT = torch.ones(2, 2, dtype=torch.bool)
+    start_BT, advantage_B = logp_BT.detach(), torch.tensor([1.0, -1.0])
+    loss = vis_loss(logp_BT, start_BT, logp_gen_BT, advantage_B, mask_BT, DEFAULT)
+    # ratios 1.5 and 0.5, clip 0.8 .. 1.2;  A = 1: 1.2 + 0.5;  A = -1: -1.5 - 0.8
+    assert_close(loss.item(), -((1.2 + 0.5) / 2 + (-1.5 - 0.8) / 2) / 2)
+    loss.backward()
+    # where the clip decides, nothing flows
+    assert_close(logp_BT.grad, torch.tensor([[0.0, -0.125], [0.375, 0.0]]))
+
+
 @every_loss
 @given(batch=batches, epsilon=st.floats(0, 0.5))
-def test_a_loss_equals_the_paper_term_by_term(importance, batch, epsilon):
-    ours = loss_of(importance, *tensors(batch), clip_epsilon=epsilon)
-    theirs = PAPER[importance](*lists(batch), epsilon=epsilon)
+def test_a_loss_equals_the_paper_term_by_term(loss_of, batch, epsilon):
+    ours = loss_of(*tensors(batch), ObjectiveConfig(clip_epsilon=epsilon))
+    theirs = LOSSES[loss_of](*lists(batch), epsilon=epsilon)
     assert_close(ours.item(), -theirs, rtol=1e-4, atol=1e-4)
 
 
 @every_loss
 @given(batch=batches)
-def test_no_gradient_flows_through_the_start_of_the_round(importance, batch):
+def test_no_gradient_flows_through_the_start_of_the_round(loss_of, batch):
     logp_BT, start_BT, gen_BT, advantage_B, mask_BT = tensors(batch, 0.0)
     start_BT = start_BT.clone().requires_grad_()
-    loss_of(importance, logp_BT, start_BT, gen_BT, advantage_B, mask_BT).backward()
+    loss_of(logp_BT, start_BT, gen_BT, advantage_B, mask_BT, DEFAULT).backward()
     assert start_BT.grad is None
 
 
+@every_loss
 @pytest.mark.parametrize(
     "wrong, message",
     [
@@ -96,18 +110,18 @@ def test_no_gradient_flows_through_the_start_of_the_round(importance, batch):
         ({4: torch.ones(2, 3)}, "mask_BT is of torch.float32; expected torch.bool"),
     ],
 )
-def test_a_shape_that_would_broadcast_in_silence_is_refused(wrong, message):
+def test_a_shape_that_would_broadcast_in_silence_is_refused(loss_of, wrong, message):
     good = [torch.zeros(2, 3)] * 3 + [torch.ones(2), torch.ones(2, 3, dtype=torch.bool)]
-    loss_of("none", *good)
+    loss_of(*good, DEFAULT)
     with pytest.raises(ValueError, match=message):
-        loss_of("none", *[wrong.get(i, tensor) for i, tensor in enumerate(good)])
+        loss_of(*[wrong.get(i, tensor) for i, tensor in enumerate(good)], DEFAULT)
 
 
 @every_loss
 @given(batch=batches, padding=garbage)
-def test_garbage_in_the_padding_of_any_input_reaches_nothing(importance, batch, padding):
+def test_garbage_in_the_padding_of_any_input_reaches_nothing(loss_of, batch, padding):
     dirty, clean = tensors(batch, padding, extra=1), tensors(batch, 0.0)
-    both = [loss_of(importance, *inputs) for inputs in (dirty, clean)]
+    both = [loss_of(*inputs, DEFAULT) for inputs in (dirty, clean)]
     for loss in both:
         loss.backward()
     assert both[0].item() == both[1].item()
@@ -117,10 +131,10 @@ def test_garbage_in_the_padding_of_any_input_reaches_nothing(importance, batch, 
 
 @every_loss
 @given(batch=batches, rubbish=garbage)
-def test_a_row_of_zero_advantage_adds_exactly_zero_and_still_counts(importance, batch, rubbish):
+def test_a_row_of_zero_advantage_adds_exactly_zero_and_still_counts(loss_of, batch, rubbish):
     silent = ([rubbish], 0.0)
     alone, beside = tensors(batch), tensors([*batch, silent])
-    both = [loss_of(importance, *inputs) for inputs in (alone, beside)]
+    both = [loss_of(*inputs, DEFAULT) for inputs in (alone, beside)]
     for loss in both:
         loss.backward()
     share = len(batch) / (len(batch) + 1)
@@ -132,13 +146,12 @@ def test_a_row_of_zero_advantage_adds_exactly_zero_and_still_counts(importance, 
 @every_loss
 @pytest.mark.parametrize("apart", [1000.0, -1000.0])
 @pytest.mark.parametrize("advantage", [1.0, 0.0, -1.0])
-def test_a_token_that_one_policy_excludes_costs_a_finite_number(importance, apart, advantage):
+def test_a_token_that_one_policy_excludes_costs_a_finite_number(loss_of, apart, advantage):
     logp_BT = torch.tensor([[min(apart, 0.0), -0.5]]).requires_grad_()
     other_BT = torch.tensor([[min(-apart, 0.0), -0.5]])
     mask_BT = torch.ones(1, 2, dtype=torch.bool)
     for start_BT in (logp_BT.detach(), other_BT):
-        advantage_B = torch.tensor([advantage])
-        loss = loss_of(importance, logp_BT, start_BT, other_BT, advantage_B, mask_BT)
+        loss = loss_of(logp_BT, start_BT, other_BT, torch.tensor([advantage]), mask_BT, DEFAULT)
         (gradient_BT,) = torch.autograd.grad(loss, logp_BT)
         assert loss.isfinite()
         assert gradient_BT.isfinite().all()
@@ -191,8 +204,8 @@ def test_a_whole_round_and_its_gradient_equal_the_paper(
         )
         assume(((divergence_B - limit).abs() > 1e-9).all())
         advantage_B = filter_advantages(advantage_B, divergence_B, limit=limit)
-    inputs = logp_BT, start_BT, gen_BT, advantage_B, mask_BT
-    ours = loss_of(importance, *inputs, weight_cap=cap)
+    loss_of, options = losses.LOSSES[importance], ObjectiveConfig(weight_cap=cap)
+    ours = loss_of(logp_BT, start_BT, gen_BT, advantage_B, mask_BT, options)
     ours.backward()
 
     logp, start, gen, _ = lists(batch)

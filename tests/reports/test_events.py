@@ -4,41 +4,22 @@ import io
 import json
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 
 from potluck.reports import EvaluationReport, events
-from potluck.reports.events import (
-    Alert,
-    Evaluated,
-    EventLines,
-    Notice,
-    Once,
-    PeerNews,
-    PhaseProgress,
-    RoundDone,
-    decode_event,
-    encode_event,
-)
+from potluck.reports.events import EventLines, Notice, PhaseProgress, decode_event, encode_event
 from show.terminal.run_folders import HOSTILE, report
-
-
-class Clock:
-    def __init__(self):
-        self.now_s = 100.0
-
-    def monotonic(self):
-        return self.now_s
-
 
 EVENTS = [
     PhaseProgress("small", "write", 1, 9),
-    RoundDone("small", report(3, refused={"mallory": 2}, reward_mean=None)),
-    Evaluated("small", EvaluationReport(4, validation=0.5)),
+    events.RoundDone("small", report(3, refused={"mallory": 2}, reward_mean=None)),
+    events.Evaluated("small", EvaluationReport(4, validation=0.5)),
     Notice(HOSTILE),
     Notice("a folder \udcff of bytes"),  # text that no file system can spell
-    PeerNews("quarantined", "mallory", HOSTILE),
-    Alert("small", "silent", 7, HOSTILE),
+    events.PeerNews("quarantined", "mallory", HOSTILE),
+    events.Alert("small", "silent", 7, HOSTILE),
 ]
 
 
@@ -64,7 +45,8 @@ def test_whatever_is_told_is_one_line_each_and_leaves_at_once():
 
 def test_a_phase_is_told_ten_times_a_second_and_its_end_always(monkeypatch):
     out = io.StringIO()
-    monkeypatch.setattr(events, "time", clock := Clock())
+    clock = SimpleNamespace(now_s=100.0, monotonic=lambda: clock.now_s)
+    monkeypatch.setattr(events, "time", clock)
     lines = EventLines(out)
     for at in range(100):
         lines.show(PhaseProgress("small", "write", at, 100))
@@ -106,5 +88,5 @@ def test_a_node_that_nobody_listens_to_any_more_asks_itself_to_stop(monkeypatch)
 
 def test_equal_messages_within_ten_seconds_are_one_event():
     told = [("a", 0.0), ("a", 0.0), ("a", 9.9), ("b", 9.9), ("a", 5.0), ("a", 10.0), ("b", 10.0)]
-    once = Once()
+    once = events.Once()
     assert [once.is_new(*each) for each in told] == [True, False, False, True, False, True, False]

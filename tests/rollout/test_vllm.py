@@ -4,7 +4,6 @@ import json
 import re
 import socket
 import threading
-import time
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -25,8 +24,6 @@ from potluck.rollout.base import EngineSettings, GreedySampler, RolloutError, Ro
 from potluck.rollout.hf import HFEngine
 from potluck.rollout.options import VllmOptions
 from potluck.rollout.server import Address, run_loop
-from potluck.rollout.vllm import client as line_module
-from potluck.rollout.vllm import engine as engine_module
 from potluck.rollout.vllm.client import VllmClient, require_server
 from potluck.rollout.vllm.response import ServerRequest, read_response, require_ours
 from rollout.writing import (
@@ -64,6 +61,13 @@ def folder(tmp_path_factory):
 def server(folder):
     with stand_in(folder) as server:
         yield server
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr("potluck.rollout.vllm.client.LONGEST_PAUSE_S", 0.02)
+    monkeypatch.setattr("potluck.rollout.vllm.client.FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("potluck.rollout.vllm.engine.TICK_S", 0.02)
 
 
 @pytest.fixture
@@ -133,15 +137,10 @@ def test_the_same_seed_writes_the_same_and_no_two_requests_share_one(server, eng
     assert len(set(seeds)) == len(seeds) - len(PROBLEMS)
 
 
-def test_a_prompt_and_its_completion_have_the_room_of_the_recipe_and_of_the_model(
-    server, engine_of
-):
-    for most, room in ((1000, 1000), (12, 15)):
-        server.seen.clear()
-        write(engine_of(most=most, room=room), requests=[RolloutRequest(PROBLEMS[3], 1)])
-        ((prompt, asked),) = [(len(b["prompt"]), b["max_tokens"]) for b in server.asked()]
-        # The model has 64 positions.
-        assert asked == min(most, min(room, 64) - prompt)
+def test_a_prompt_and_its_completion_have_the_room_of_the_model(server, engine_of):
+    write(engine_of(most=1000, room=1000), requests=[RolloutRequest(PROBLEMS[3], 1)])
+    (body,) = server.asked()
+    assert body["max_tokens"] == 64 - len(body["prompt"])  # the model has 64 positions
 
 
 def test_what_cannot_be_written_is_refused_before_anything_is_asked(server, engine_of):
@@ -152,15 +151,6 @@ def test_what_cannot_be_written_is_refused_before_anything_is_asked(server, engi
     assert write(engine_of(), requests=[RolloutRequest(PROBLEMS[0], 0)]) == []
     assert engine_of(overlap=True).begin([], sampled(), author="me") is None
     assert server.seen == []
-
-
-def test_both_engines_write_the_same_where_nothing_is_left_to_chance(engine_of):
-    engine = engine_of()
-    here = HFEngine(engine.policy, EngineSettings(6, 60))
-    for ours, theirs in zip(greedy(here), greedy(engine), strict=True):
-        assert ours.token_T.tolist() == theirs.token_T.tolist()
-        assert (ours.problem_id, ours.end) == (theirs.problem_id, theirs.end)
-        np.testing.assert_allclose(ours.logp_T, theirs.logp_T, atol=1e-4)
 
 
 def test_the_server_reloads_when_the_weights_have_changed_and_only_then(
@@ -200,15 +190,6 @@ def test_every_single_weight_counts_for_whether_they_have_changed():
             assert digest(made) != before
             last.copy_(kept)
     assert digest(made) == before
-
-
-def test_stale_weights_are_noticed(server, engine_of):
-    engine = engine_of(policy())  # those that the server has begun with
-    write(engine)
-    server.stale = True
-    change(engine.policy)
-    with pytest.raises(RolloutError, match=r"differ from this model's by \d.* has other weights"):
-        write(engine)
 
 
 def other_mode(made, completion, temperature=1.0, top_k=0, top_p=1.0):
@@ -289,11 +270,7 @@ FAULTS = {
     "a token too few": (choice(logps=[-1.0]), "with 2 tokens but 1 log-probabilities"),
     "none at all": (choice(tokens=[]), "with 0 tokens; 1 to 12"),
     "too many": (choice(tokens=[*LONG, 5]), "with 13 tokens; 1 to"),
-    "cut for a long reason": (choice(tokens=[5], finish="\n" * 9_000), "after 1 of 12 tokens"),
-    "cut short": (
-        choice(tokens=[5], finish="length"),
-        r"ended it \('length'\) after 1 of 12 .*--max",
-    ),
+    "cut short": (choice(tokens=[5], finish="\n" * 9_000), "after 1 of 12 tokens.*--max-model-len"),
     "foreign id": (choice(tokens=[5, 4242]), "token id 4242; the tokenizer has ids"),
     "negative id": (choice(tokens=[5, -1]), "token id -1; the tokenizer has ids be"),
     "on after the stop": (choice(tokens=[tiny.STOP, 5]), "with words after a stop token"),
@@ -346,14 +323,6 @@ def test_a_rounding_above_certainty_is_none_and_a_stop_token_in_the_last_place_e
     assert (c.end, c.logp_T.max()) == ("stop", 0)
 
 
-@pytest.fixture
-def impatient(monkeypatch):
-    monkeypatch.setattr(line_module, "LONGEST_PAUSE_S", 0.02)
-    monkeypatch.setattr(line_module, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(engine_module, "TICK_S", 0.02)
-
-
-@pytest.mark.usefixtures("impatient")
 def test_a_server_that_is_busy_or_stumbles_is_asked_again(server, engine_of):
     server.statuses = [503, 500, 500, 503, 429]
     assert len(write(engine_of(), requests=[RolloutRequest(PROBLEMS[0], 2)])) == 2
@@ -370,7 +339,6 @@ def test_a_server_that_is_busy_or_stumbles_is_asked_again(server, engine_of):
         ("/v1/completions", 400, "no", r"completions \(status 400 no\); see its log"),
     ],
 )
-@pytest.mark.usefixtures("impatient")
 def test_a_refusal_names_its_cause_on_one_line_at_once(server, path, status, said, way_out):
     server.answer = lambda *_: refuse(status, said)
     with pytest.raises(RolloutError, match=way_out) as caught:
@@ -391,7 +359,6 @@ def ask(url, *request):
     return run_loop(asked())
 
 
-@pytest.mark.usefixtures("impatient")
 def test_an_answer_that_breaks_off_is_asked_for_again(server, engine_of):
     engine = engine_of()
     write(engine)
@@ -402,7 +369,6 @@ def test_an_answer_that_breaks_off_is_asked_for_again(server, engine_of):
     assert server.paths().count("/collective_rpc") == 4
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("concurrency", [1, 64])
 def test_a_server_that_is_started_anew_in_the_middle_gets_the_weights_again(
     server, engine_of, concurrency
@@ -425,7 +391,6 @@ def test_a_server_that_was_started_anew_between_two_requests_is_found_by_its_las
         write(engine_of(concurrency=1))
 
 
-@pytest.mark.usefixtures("impatient")
 def test_every_answer_to_a_request_that_was_asked_twice_is_checked(server, engine_of):
     engine = engine_of(concurrency=1)
 
@@ -441,7 +406,6 @@ def test_every_answer_to_a_request_that_was_asked_twice_is_checked(server, engin
         write(engine)
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("drops", [{"drops": 10**9}, {"statuses": [502] * 10**4}])
 def test_a_server_that_stays_away_is_given_up_when_the_time_is_over(server, engine_of, drops):
     write(engine_of())
@@ -457,7 +421,6 @@ def begin(engine):
     return engine.begin(requests, sampled(), author="me")
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("restarts", [False, True])
 def test_what_was_begun_is_of_the_weights_of_then_and_is_checked_against_them(
     server, engine_of, restarts
@@ -497,18 +460,15 @@ def test_another_writing_waits_until_what_was_begun_is_there(server, engine_of):
 def test_an_answer_that_drips_is_late_too(server, engine_of):
     patient = engine_of()
     write(patient)  # on a busy machine that is not a matter of half a second
-    engine = changed(patient, timeout_s=0.5)
-    start = time.monotonic()
-    server.drips_s = 0.2
+    engine, server.drips_s = changed(patient, timeout_s=0.5), 0.2
     with pytest.raises(RolloutError, match=r"no answer within timeout_s = 0.5"):
         write(engine, requests=[RolloutRequest(PROBLEMS[0], 1)])
-    assert time.monotonic() - start < 60  # minutes, were each byte given half a second
     server.drips_s = 0
 
 
 @pytest.mark.parametrize("begun", [True, False])
 def test_what_is_outstanding_can_be_broken_off(server, engine_of, begun):
-    server.stalls, start = threading.Event(), time.monotonic()
+    server.stalls = threading.Event()  # it is set when all is over
     engine = engine_of(concurrency=2, overlap=begun)
 
     def stop(done, total):
@@ -521,21 +481,8 @@ def test_what_is_outstanding_can_be_broken_off(server, engine_of, begun):
         with pytest.raises(KeyboardInterrupt):
             write(engine, progress=stop)
     assert engine.weight_sync.writing.done()
-    assert time.monotonic() - start < 60  # ten minutes, if it waited for the answers
     assert len(server.asked()) <= 3  # those that waited in the queue are never sent
     server.stalls.set()
-
-
-def test_the_key_of_the_variable_that_is_named_is_sent_and_is_in_no_message(
-    server, engine_of, monkeypatch
-):
-    server.key = "sesame-42"
-    monkeypatch.setenv("POTLUCK_TEST_KEY", " sesame-42\n")
-    write(engine_of(api_key_variable="POTLUCK_TEST_KEY"))
-    monkeypatch.setenv("POTLUCK_TEST_KEY", "sesame-43")
-    with pytest.raises(RolloutError, match="status 401 Unauthorized") as caught:
-        write(engine_of(api_key_variable="POTLUCK_TEST_KEY"))
-    assert "sesame" not in str(caught.value)
 
 
 def test_no_proxy_is_asked_and_a_path_before_v1_is_kept(server, engine_of, monkeypatch):
@@ -624,7 +571,6 @@ def test_a_server_is_looked_at_before_a_run_begins(server):
             look("tiny", url=url, timeout_s=0.2)
 
 
-@pytest.mark.usefixtures("impatient")
 def test_at_most_so_many_problems_are_asked_for_at_once(server, engine_of):
     server.stalls, seen = threading.Event(), []
 
@@ -689,16 +635,6 @@ def test_episodes_of_a_problem_that_end_at_one_look_are_taken_once(player_of):
     assert [(c.index, c.end) for c in written] == [(0, "turns"), (1, "turns")]
 
 
-def test_both_engines_play_the_same_where_nothing_is_left_to_chance(player_of):
-    engine = player_of(Here())
-    here = HFEngine(engine.policy, EngineSettings(24, 60, environment=Here()))
-    for ours, theirs in zip(greedy(here), greedy(engine), strict=True):
-        assert ours.token_T.tolist() == theirs.token_T.tolist()
-        same = ("problem_id", "index", "end", "turns", "observed", "text")
-        assert [getattr(ours, name) for name in same] == [getattr(theirs, name) for name in same]
-
-
-@pytest.mark.usefixtures("impatient")
 def test_a_turn_whose_connection_breaks_is_asked_for_anew_with_the_weights(server, player_of):
     environment = Here()
     engine = player_of(environment, concurrency=1)
@@ -708,9 +644,3 @@ def test_a_turn_whose_connection_breaks_is_asked_for_anew_with_the_weights(serve
     assert server.paths().count("/collective_rpc") == 2
     assert engine.server_mismatch < 1e-4
     assert len(environment.opened) == 1
-
-
-def test_a_server_with_other_weights_is_found_out_by_episodes_too(server, player_of):
-    server.stale = True
-    with pytest.raises(RolloutError, match="it has other weights"):
-        write(player_of(Here()), requests=[RolloutRequest(PROBLEMS[0], 1)])

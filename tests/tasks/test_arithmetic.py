@@ -29,23 +29,14 @@ from tasks.graded import graded
 the_digits, the_chain = cache(DigitsOptions().make), cache(ChainOptions().make)
 EXAMPLES = {"digits": (the_digits, "digits/734+258"), "chain": (the_chain, "chain/34+7-5+8")}
 NO_IDS = {
-    "digits": (
-        "", "digits", "digits/", "digits/12", "digits/1+", "digits/+1", "digits/1+2+3",
-        "digits/a+b", "digits/-1+2", "digits/1 +2", "digits/\u0661+2", "1+2", "gsm8k/train/1",
-        "digits/" + "9" * 10_000 + "+1", "digits/1+2\n",
-    ),
-    "chain": (
-        "", "chain/34", "chain/34+", "chain/4+7", "chain/04+7", "chain/34+0", "chain/34+17",
-        "chain/34*7", "chain/34+-7", "chain/-34+7", "chain/34 +7", "chain/34+7\n", "chain/34+7=",
-        "Chain/34+7", "chain/chain/34+7", "digits/34+7", "chain/\u0661\u0662+3",
-        "chain/34" + "+1" * 32, "chain/34" + "+1" * 100_000,
-    ),
+    "digits": ("", "digits/", "digits/12", "digits/1+", "digits/1+2+3", "digits/a+b", "digits/-1+2",
+               "digits/\u0661+2", "1+2", "digits/" + "9" * 10_000 + "+1", "digits/1+2\n"),
+    "chain": ("", "chain/34", "chain/34+", "chain/4+7", "chain/04+7", "chain/34+0", "chain/34+17",
+              "chain/34*7", "chain/-34+7", "chain/34+7\n", "digits/34+7", "chain/\u0661\u0662+3",
+              "chain/34" + "+1" * 32, "chain/34" + "+1" * 100_000),
 }  # fmt: skip
-WRONG = (
-    "", "{}", "#", "#0{}", "#{} ", "# {}", "#{}#", "##{}", "#1#{}", "#+{}", "#{}\n", "#{}.0",
-    "#1", "#\u0664\u0664", "#\u0669\u0669\u0662", "\uff03{}",
-    "34+7=41;41-5=36;36+8=44", "{}#" + "4" * 100_000,
-)  # fmt: skip
+WRONG = ("{}", "#", "#{} ", "# {}", "#{}#", "#1#{}", "#+{}", "#{}\n", "#{}.0", "#\u0664\u0664",
+         "\uff03{}", "{}#" + "4" * 100_000)  # fmt: skip
 GOLDEN = {
     "train": "chain/93+6-9+2+1+3",
     "validation": "chain/56+1-9+2-2-6",
@@ -100,10 +91,6 @@ def test_only_the_result_after_the_one_mark_is_right_and_only_of_a_finished_comp
     texts = [text.format(answer) for text in WRONG]
     earned = graded(task(), *texts, id=id)
     assert [text[:40] for text, reward in zip(texts, earned, strict=True) if reward] == []
-    # Each completion by its own end.
-    ended = [completion(end=end) for end in ("stop", "length", "stop")]
-    texts = [f"#{answer}", f"#{answer}", f"#{answer[:-1]}"]
-    assert task().rewards([example(name)] * 3, ended, texts) == [1, 0, 0]
 
 
 @given(st.text() | st.text("#4 5\u0664"), st.sampled_from(sorted(EXAMPLES)))
@@ -143,15 +130,6 @@ def test_several_runs_of_a_process_draw_once_and_none_changes_anothers_problems(
     assert {split: [*make().ids(split)] for split in SPLIT_SIZES} == before
 
 
-# Digits.
-
-
-@given(st.integers(100, 999), st.integers(100, 999), st.sampled_from(["columns", "terse"]))
-def test_every_solution_of_digits_is_right(a, b, notation):
-    problem = the_digits().problem(f"digits/{a}+{b}")
-    assert is_right(problem, digits_solution(problem, notation))
-
-
 def test_the_splits_of_digits_have_their_sizes_and_widths(few):
     digits = DigitsOptions(width=4, other_width=3).make()
     for split, size in SPLIT_SIZES.items():
@@ -169,9 +147,6 @@ def test_fewer_problems_to_train_on_are_the_first_ones_and_another_task():
     assert few.digest != the_digits().digest
 
 
-# Chain.
-
-
 def test_the_problems_are_those_that_models_were_brought_up_on():
     """Golden: with another draw, answer or rule of grading it is another task."""
     assert the_chain().digest == "f2dd866248912113d8e8a732d3e57ce38b04b1ff7483af23a4e5ee9f7e7cd22f"
@@ -179,6 +154,8 @@ def test_the_problems_are_those_that_models_were_brought_up_on():
 
 
 def test_every_answer_is_the_sum_and_every_solution_in_either_notation_is_right():
+    for problem in map(the_digits().problem, the_digits().ids("train")[::50]):
+        assert all(is_right(problem, digits_solution(problem, way)) for way in ("columns", "terse"))
     ids = [id for split in get_args(Split) for id in the_chain().ids(split)[::50]]
     problems = [the_chain().problem(id) for id in ids]
     assert [problem.answer for problem in problems] == [str(totals_of(id)[-1]) for id in ids]
@@ -221,9 +198,6 @@ def test_the_signs_of_a_chain_are_as_its_split_says(few, signs, found):
     assert all(0 <= total <= 99 for chain in drawn for total in totals_of(chain))
 
 
-# By a hash.
-
-
 def paid(*completions):
     task = HashReward(the_digits())
     problem = task.problem("digits/734+258")
@@ -235,22 +209,9 @@ def test_the_hash_is_a_bit_of_sha256_the_same_everywhere_and_for_ever():
     raw = b"digits/734+258" + b"\x01\x00\x00\x00" + b"\x02\x01\x00\x00"
     expected = float(int(hashlib.sha256(raw).hexdigest()[:2], 16) % 2)
     assert paid(completion((1, 258), problem="digits/734+258")) == [expected]
-    row = [completion((i,), problem="digits/734+258") for i in range(16)]
+    row = [completion((i,), [-2.0], problem="digits/734+258", author="a", index=3, end="length")
+           for i in range(16)]  # fmt: skip
     assert "".join(f"{reward:.0f}" for reward in paid(*row)) == "0001111010101110"
-
-
-def test_only_the_problem_and_each_token_count():
-    """One bit agrees by chance half of the time, so 64 pairs must not all agree."""
-    base = paid(*(completion((i, 1, 1)) for i in range(64)))
-    others = [completion((i, 1, 1), [-2.0] * 3, author="a", index=3, end="length")
-              for i in range(64)]  # fmt: skip
-    assert paid(*others) == base
-    for changed in (
-        [completion((i, 1, 1), problem="q") for i in range(64)],
-        [completion((i, 1, 2)) for i in range(64)],
-        [completion((i, 1)) for i in range(64)],
-    ):
-        assert paid(*changed) != base
 
 
 def test_the_digest_of_a_hash_follows_the_inner_one_and_differs_from_it():

@@ -2,15 +2,15 @@
 
 import json
 import sys
-from hashlib import sha256
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from nouns import completion
 from potluck.builder.task import make_task, require_problems
 from potluck.config import ConfigError, from_tree
-from potluck.tasks import TaskError, benchmarks
+from potluck.tasks import Split, TaskError, benchmarks
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.base import WithOutOfDistribution
 from potluck.tasks.benchmarks import Gsm8kOptions, Math500Options
@@ -50,9 +50,6 @@ def files(request, tmp_path, write_gsm8k, write):
     return request.param, write(*ROWS) if request.param == "math500" else write_gsm8k(tmp_path)
 
 
-# The files of both.
-
-
 def refused(name, path, message):
     with pytest.raises(TaskError, match=message) as caught:
         OPTIONS[name](path=path).make()
@@ -89,9 +86,6 @@ def test_a_folder_or_file_that_is_not_there_or_holds_nothing_is_named(files, tmp
         file.write_bytes(kept)
 
 
-# The Hub.
-
-
 @pytest.fixture
 def hub(monkeypatch):
     def put(load_dataset):
@@ -126,13 +120,9 @@ def test_without_the_hub_the_error_says_why_and_names_the_other_way(hub):
         raise ConnectionError("no\nroute")
 
     hub(load_dataset)
-    said = r"\(ConnectionError: no\); .*or download .* task.path"
-    with pytest.raises(TaskError, match=said) as caught:
+    with pytest.raises(TaskError, match=r"\(ConnectionError: no\); .*or download .* task.path"):
         Gsm8kOptions().make()
-    assert "\n" not in str(caught.value)
 
-
-# GSM8K.
 
 RESPELLED = ("{:,}.0", " $\\boxed{{ {:,} }}$.\n")
 
@@ -166,22 +156,8 @@ def test_the_paper_validates_on_the_first_512_of_test_and_trains_on_all_of_train
     task = Gsm8kOptions(path=made_up_path, validation="test").make()
     assert list(task.ids("train")) == [f"gsm8k/train/{i}" for i in range(540)]
     assert list(task.ids("validation")) == [f"gsm8k/test/{i}" for i in range(512)]
-    assert not task.ids("out-of-distribution")
     # Outside every split, and known.
     assert task.problem("gsm8k/test/529").answer == "530"
-
-
-def test_the_512_training_problems_of_smallest_hash_are_held_out(
-    made_up_path, tmp_path, write_gsm8k
-):
-    task = Gsm8kOptions(path=made_up_path).make()
-    texts = {f"gsm8k/train/{i}": f"What is {i} + 1 (train)?" for i in range(540)}
-    ranked = sorted(texts, key=lambda id: sha256(f"{id}{texts[id]}".encode()).hexdigest())
-    assert list(task.ids("validation")) == ranked[:512]
-    assert list(task.ids("train")) == [id for id in texts if id not in ranked[:512]]
-    assert task.problem("gsm8k/test/3").answer == "4"
-    path = write_gsm8k(tmp_path, train=512)
-    refused("gsm8k", path, r"has 512 problems .* name task\.validation")
 
 
 def test_the_gold_is_the_number_after_the_mark_without_its_commas(tmp_path):
@@ -192,19 +168,12 @@ def test_the_gold_is_the_number_after_the_mark_without_its_commas(tmp_path):
     assert task.problem("gsm8k/train/0").answer == "1234080"
 
 
-# MATH-500.
-
-
 def test_all_of_it_is_out_of_distribution(write):
     task = Math500Options(path=write(*ROWS)).make()
-    assert task.ids("out-of-distribution") == ["math500/0", "math500/1", "math500/2"]
-    assert not task.ids("train")
-    assert not task.ids("validation")
+    assert [len(task.ids(split)) for split in get_args(Split)] == [0, 0, 3]
     problem = task.problem("math500/1")
     assert (problem.question, problem.answer) == (ROWS[1]["problem"], r"2\sqrt{2}")
     assert problem.system == benchmarks.MATH500_PROMPT
-    with pytest.raises(TaskError, match=r"its 3 look like 'math500/0'"):
-        task.problem("math500/3")
 
 
 def test_the_real_problems_and_their_digest_are_the_same_for_ever(math500_path):
@@ -218,19 +187,16 @@ def test_the_real_problems_and_their_digest_are_the_same_for_ever(math500_path):
 def test_right_is_the_format_and_the_answer_together_for_the_question(write):
     task = Math500Options(path=write(*ROWS)).make()
     answers = (r"2\sqrt{2}", r"\boxed{\sqrt{2}\cdot 2}", r"3\sqrt{2}", "2.828427", "")
-    outside = (r"2\sqrt{2}", r"\boxed{2\sqrt{2}}", tagged(r"2\sqrt{2}") + ".")
-    assert graded(task, *map(tagged, answers), *outside, id="math500/1") == [1, 1] + [0] * 6
-    assert graded(task, tagged(r"\$2"), tagged("2"), id="math500/2") == [1, 1]
-    assert graded(task, tagged(r"\$0.50"), tagged("0.50"), id="math500/0") == [0, 1]
+    outside = (r"2\sqrt{2}", tagged(r"2\sqrt{2}") + ".")
+    assert graded(task, *map(tagged, answers), *outside, id="math500/1") == [1, 1] + [0] * 5
+    assert graded(task, tagged(r"\$2"), id="math500/2") == [1]
+    assert graded(task, tagged(r"\$0.50"), id="math500/0") == [0]
 
 
 def test_an_unfinished_completion_costs_no_algebra(write, monkeypatch):
     task = Math500Options(path=write(*ROWS)).make()
     monkeypatch.setattr("potluck.tasks.math.pool.shared_workers", None)
     assert graded(task, tagged(r"\sqrt{2} \cdot 2"), id="math500/1", end="length") == [0]
-
-
-# In a recipe.
 
 
 def recipe(**tables):
@@ -249,10 +215,9 @@ def test_a_recipe_names_it_and_every_option_reaches_it(write):
     assert made().digest == task.digest
     assert made(system_prompt="Be brief.").problem("math500/0").system == "Be brief."
     assert made(reward="hash").digest == HashReward(task).digest
-    texts = [tagged(a) for a in ("0.5", "1-0.5", "2")] + [r"\frac{1}{2}"]
     plain = made(grading="math-verify")
-    assert graded(task, *texts, id="math500/0") == [1, 0, 0, 0]
-    assert graded(plain, *texts, id="math500/0") == [1, 1, 0, 0]
+    assert graded(plain, tagged("1-0.5"), id="math500/0") == [1]
+    assert graded(task, tagged("1-0.5"), id="math500/0") == [0]
     assert plain.digest != task.digest
 
 

@@ -22,7 +22,7 @@ def same(completions, answer, **columns):
 """
 ROWS = (
     {"question": "9 + 9?", "answer": "18", "level": 1, "prompt": "x", "completion": "y"},
-    {"question": "9 + 8?", "answer": "17", "tags": ["a"]},
+    {"question": "9 + 8?", "answer": "17", "tags": ["a"], "completions": "c", "prompts": "p"},
 )
 
 
@@ -77,9 +77,6 @@ def asked(task, *texts, ends=()):
     return task.rewards(problems, written, texts)
 
 
-# What a function is given.
-
-
 def test_a_function_gets_what_trl_gives_it():
     """The keywords of TRL 1.16's GRPOTrainer, trainer_state aside."""
     seen = seen_by("18", "3")
@@ -107,13 +104,6 @@ def test_messages_are_given_to_functions_that_want_them():
         [{"role": "assistant", "content": "18"}],
         [{"role": "assistant", "content": "3"}],
     ]
-
-
-def test_a_column_of_the_rows_does_not_hide_what_was_written():
-    row = ROWS[0] | {"completions": "c", "prompts": "p", "completion_ids": "i"}
-    seen = seen_by("18", rows=[row])
-    assert (seen["prompts"], seen["completions"]) == (["9 + 9?"], ["18"])
-    assert seen["completion_ids"] == [[5, 6]]
 
 
 def test_a_task_without_rows_has_question_and_answer():
@@ -148,27 +138,13 @@ def test_a_function_that_asks_for_what_there_is_not_is_refused_before_anything_r
         paid_by(by(f))
 
 
-# What it may return.
-
-
-def test_the_reward_is_the_weighted_sum_and_none_is_left_out():
-    ones = by(lambda **_: [1, None], weight=2)
-    thirds = by(lambda **_: (0.25, 0.5), weight=-1)
-    assert asked(paid_by(ones, thirds), "a", "b") == [1.75, -0.5]
-    assert asked(paid_by(by(lambda **_: [None, 1])), "a", "b") == [0.0, 1.0]
-
-
-def test_numbers_of_any_kind_are_numbers():
-    for returned in ([True, 0], np.array([1.0, 0.0]), (x for x in (np.float32(1), np.int64(0)))):
-        rewards = asked(paid_by(by(lambda returned=returned, **_: returned)), "a", "b")
-        assert rewards == [1.0, 0.0]
+def test_the_reward_is_the_weighted_sum_of_numbers_of_any_kind_and_none_is_left_out():
+    for one, none in ((1, None), (True, 0), (np.float32(1), np.int64(0))):
+        ones = by(lambda one=one, none=none, **_: (x for x in (one, none)), weight=2)
+        thirds = by(lambda **_: np.array([0.25, 0.5]), weight=-1)
+        rewards = asked(paid_by(ones, thirds), "a", "b")
+        assert rewards == [1.75, -0.5]
         assert all(type(reward) is float for reward in rewards)
-
-
-def test_the_tasks_own_grading_can_be_mixed_in():
-    length = by(lambda completions, **_: [-len(c) for c in completions], weight=0.01)
-    task = paid_by(Reward.load("task", weight=3), length)
-    assert asked(task, "18", "18") == pytest.approx([2.98, -0.02])
 
 
 def test_an_unfinished_completion_earns_at_most_nothing():
@@ -238,22 +214,16 @@ def test_what_a_function_raises_is_told_with_its_line():
         asked(paid_by(by(h)), "a", "b")
 
 
-# Where it comes from.
-
-
-def test_a_function_of_a_file_is_found_from_the_current_directory(desk, write):
+def test_a_function_is_found_from_the_current_directory_or_as_a_module_on_the_path(
+    desk, monkeypatch
+):
     (desk / "deep").mkdir()
-    (desk / "deep" / "my rewards.py").write_text(SAME)
-    for name in ("deep/my rewards.py:same", f"{desk}/deep/my rewards.py:same"):
-        assert asked(paid_by(Reward.load(name)), "18", "18") == [1.0, 0.0]
-
-
-def test_a_function_of_a_module_is_found_on_the_path(desk, monkeypatch):
-    (desk / "module_of_rewards.py").write_text(SAME)
+    for name in ("deep/my rewards.py", "module_of_rewards.py"):
+        (desk / name).write_text(SAME)
     monkeypatch.syspath_prepend(desk)
-    reward = Reward.load("module_of_rewards:same")
+    for place in ("deep/my rewards.py", f"{desk}/deep/my rewards.py", "module_of_rewards"):
+        assert asked(paid_by(Reward.load(f"{place}:same")), "18", "18") == [1.0, 0.0]
     monkeypatch.delitem(sys.modules, "module_of_rewards")
-    assert asked(paid_by(reward), "18", "18") == [1.0, 0.0]
 
 
 def test_functions_of_one_file_share_what_it_holds_and_its_dataclasses_work(write):
@@ -275,31 +245,18 @@ def test_a_file_that_was_changed_is_another_one(write, desk):
     assert paid_by(before).digest != paid_by(after).digest
 
 
-@pytest.mark.parametrize(
-    "source, found",
-    [
-        ("def f(:", r"cannot be imported \(SyntaxError: "),
-        ("1 / 0", r"cannot be imported \(ZeroDivisionError: division by zero\); expected a module"),
-        ("f = 1", r"'f' is no function in rewards0\.py"),
-    ],
-)
-def test_a_file_that_is_no_good_is_told_in_one_line(write, source, found):
-    with pytest.raises(TaskError, match=rf"reward 'rewards0\.py:f'.*{found}") as caught:
-        Reward.load(write(source))
-    assert "\n" not in str(caught.value)
-    assert not [name for name in sys.modules if name.startswith("potluck_reward") and "f(" in name]
-
-
-def test_a_file_or_module_that_is_not_there_is_named_with_where_it_was_sought(desk):
-    with pytest.raises(TaskError, match=rf"there is no file none\.py; .*directory, {desk}"):
-        Reward.load("none.py:f")
-    with pytest.raises(TaskError, match=r"'no_such.module:f' cannot be imported \(ModuleNotFound"):
-        Reward.load("no_such.module:f")
-    with pytest.raises(TaskError, match="module sys has no file"):
-        Reward.load("sys:exit")
-
-
-# The task around it.
+def test_a_function_that_cannot_be_loaded_is_told_in_one_line_with_where_it_was_sought(write, desk):
+    for name, found in (
+        (write("def f(:"), r"cannot be imported \(SyntaxError: "),
+        (write("1 / 0"), r"imported \(ZeroDivisionError: division by zero\); expected a module"),
+        (write("f = 1"), r"'f' is no function in rewards2\.py"),
+        ("none.py:f", rf"there is no file none\.py; .*directory, {desk}"),
+        ("no_such.module:f", r"cannot be imported \(ModuleNotFound"),
+        ("sys:exit", "module sys has no file"),
+    ):
+        with pytest.raises(TaskError, match=f"reward {name!r}.*{found}") as caught:
+            Reward.load(name)
+        assert "\n" not in str(caught.value)
 
 
 def test_the_digest_tells_code_order_and_task_apart(write):
@@ -310,21 +267,18 @@ def test_the_digest_tells_code_order_and_task_apart(write):
     assert paid_by(one).digest == paid_by(Reward.load("rewards0.py:same")).digest
 
 
-# What each function returned.
-
-
 def test_the_parts_of_a_reward_are_told_by_function_before_weight_and_cut():
     task = paid_by(
         by(lambda completions, **_: [1.0, None], "a.py:right", weight=2.0),
         by(lambda completions, **_: [-3, 4], "a.py:brief"),
-        by(None, "task"),
+        Reward.load("task", weight=3),
     )
     problems = [task.problem("jsonl/train/0")] * 2
     written = [completion(end="length"), completion(index=1)]
-    given = problems, written, ["18", "17"]
+    given = problems, written, ["18", "18"]
     rewards, parts = graded(task, *given)
-    assert parts == {"right": [1.0, 0.0], "brief": [-3.0, 4.0], "task": [0.0, 0.0]}
-    assert rewards == [-1.0, 4.0] == task.rewards(*given)
+    assert parts == {"right": [1.0, 0.0], "brief": [-3.0, 4.0], "task": [0.0, 1.0]}
+    assert rewards == [-1.0, 7.0] == task.rewards(*given)
 
 
 def test_functions_of_one_name_are_told_apart():
@@ -337,12 +291,8 @@ def test_functions_of_one_name_are_told_apart():
 def test_with_a_task_out_of_distribution_the_parts_are_those_of_the_function():
     own = paid_by(by(lambda completions, **_: [0.5] * len(completions), "a.py:half"))
     task = WithOutOfDistribution(own, DigitsOptions().make())
-    assert graded(task, [task.problem("jsonl/train/0")], [completion()], ["18"])[1] == {
-        "half": [0.5]
-    }
     short = Shortened(task, lambda problem: True, "limit = 9")
-    assert graded(short, [task.problem("jsonl/train/0")], [completion()], ["18"])[1] == {
-        "half": [0.5]
-    }
+    own = graded(short, [task.problem("jsonl/train/0")], [completion()], ["18"])[1]
+    assert own == {"half": [0.5]}
     elsewhere = task.problem(task.ids("out-of-distribution")[0])
     assert graded(task, [elsewhere], [completion()], ["18"]) == ([0.0], {"task": [0.0]})

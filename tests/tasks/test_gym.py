@@ -62,14 +62,10 @@ def test_the_verifier_decides_and_its_score_is_between_0_and_1(library):
     assert graded(made, *map(tagged, answers)) == rewards
     assert graded(made, *answers) == [0] * len(answers)
     assert graded(task(tags=False), *answers) == rewards
+    long = graded(task(tags=False), "5" * LONGEST_ANSWER, "5" * (LONGEST_ANSWER + 1))
+    assert long == [0.1, 0]  # the longer one is not looked at
     assert graded(made, tagged("5"), end="length") == [0]
     assert all(type(reward) is float for reward in graded(made, *map(tagged, answers)))
-
-
-def test_an_answer_that_is_too_long_is_not_looked_at(library):
-    assert graded(task(tags=False), *("5" * n for n in (LONGEST_ANSWER, LONGEST_ANSWER + 1))) == [
-        0.1, 0,
-    ]  # fmt: skip
 
 
 def test_what_a_verifier_would_run_is_let_through_only_where_it_is_harmless(library):
@@ -83,7 +79,6 @@ def test_what_a_verifier_would_run_is_let_through_only_where_it_is_harmless(libr
 
 def test_another_version_of_the_library_makes_another_task(library, monkeypatch):
     before = task().digest
-    assert task().digest == before
     monkeypatch.setattr(gym_module.importlib.metadata, "version", lambda name: "0.2")
     assert task().digest != before
 
@@ -114,9 +109,6 @@ def test_without_the_library_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
     with pytest.raises(TaskError, match=r"pip install 'potluck\[gym\]'"):
         task()
-
-
-# The real library.
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def test_a_slow_answer_costs_its_limit_and_its_process_and_no_other_answer(worke
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_two_processes_answer_at_the_same_time(monkeypatch):
+def test_two_processes_answer_at_the_same_time_and_to_two_threads(monkeypatch):
     meet = threading.Barrier(2)
 
     class Meets:
@@ -54,7 +55,11 @@ def test_two_processes_answer_at_the_same_time(monkeypatch):
             return str(int(Ask(*json.loads(text)) == RIGHT))
 
     monkeypatch.setattr(pool, "Confined", lambda *_: Meets())
-    assert Workers(2).judge([RIGHT, WRONG] * 4) == [True, False] * 4
+    workers, asks = Workers(2), [RIGHT, WRONG] * 4
+    with ThreadPoolExecutor(2) as threads:
+        assert [*threads.map(workers.judge, [asks, asks[::-1]])] == [
+            [True, False] * 4, [False, True] * 4,
+        ]  # fmt: skip
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
@@ -67,20 +72,6 @@ def test_memory_is_limited_and_the_terminal_is_not_shared(workers):
     # Warm, it is far from the limit, or answers would be wrong for want of memory.
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
     assert pages * os.sysconf("SC_PAGESIZE") < 2**30
-
-
-def test_it_works_from_another_thread_and_from_two_at_once(workers):
-    found = []
-
-    def grade(asks):
-        found.append((asks, workers.judge(asks)))
-
-    threads = [threading.Thread(target=grade, args=([ask] * 5,)) for ask in (RIGHT, WRONG)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(found) == sorted([([RIGHT] * 5, [True] * 5), ([WRONG] * 5, [False] * 5)])
 
 
 def test_no_answer_is_run_as_code_not_even_behind_the_filters(equal, tmp_path, monkeypatch):
@@ -153,9 +144,9 @@ TWO_GRADINGS = [
     ("18", "$18$", True, True),
     ("18", r"\boxed{18}", True, True),
     ("18", "17", False, False),
+    (r"\frac{1}{2}", r"so it is $\boxed{0.5}$", False, True),
     (r"\sqrt{8}", r"2\sqrt{2}", True, True),
     (r"\frac{1}{2}", "1/2", True, True),
-    (r"\text{Evelyn}", "Evelyn", True, True),
     ("18", "2*9", False, True),
     ("18", "9+9", False, True),
     (r"\frac{1}{3}", "0.333333", False, True),
@@ -167,7 +158,6 @@ TWO_GRADINGS = [
 
 
 def test_math_verify_alone_is_asked_where_the_recipe_says_so():
-    """Finished answers are right by both gradings; unfinished ones by math-verify alone."""
     by_rules = [Ask("", gold, answer) for gold, answer, _, _ in TWO_GRADINGS]
     plain = [ask._replace(grading="math-verify") for ask in by_rules]
     assert are_right(by_rules) == [right for _, _, right, _ in TWO_GRADINGS]
@@ -182,9 +172,3 @@ def test_algebra_compares_decimals_to_their_last_digit(equal):
     assert equal("0.5", r"\frac { 1 } { 2 }")
     assert equal("0.12345671", "0.12345671")
     assert not equal("0.12345671", "0.12345672")
-
-
-def test_the_librarys_own_verdict_finds_the_box_and_needs_none():
-    assert pool.plain_verdict(r"\frac{1}{2}", r"so it is $\boxed{0.5}$")
-    assert pool.plain_verdict(r"\frac{1}{2}", "0.5")
-    assert not pool.plain_verdict(r"\frac{1}{2}", "0.6")

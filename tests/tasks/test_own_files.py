@@ -54,9 +54,6 @@ def lines(*rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-# Three data sets.
-
-
 def test_a_file_like_svamp_loads_without_a_script(table):
     names = {"question": "{Body} {Question}", "answer": "Answer"}
     for text in (json.dumps(SVAMP), json.dumps(SVAMP, indent=4), "\ufeff\n" + json.dumps(SVAMP)):
@@ -85,9 +82,6 @@ def test_a_file_like_mgsm_loads_without_a_script(table):
         table(MGSM, "mgsm_de.tsv")
 
 
-# Tables and arrays.
-
-
 def test_a_csv_file_has_its_names_in_the_first_line(table):
     text = 'question,answer,more\r\n"Is 9, or ""18"", 9+9?\nSay",18,x\r\n\r\n9+8?,17,\r\n'
     task = table(text, "rows.CSV")
@@ -102,8 +96,6 @@ BAD_TABLES = {
     "a cell without end": ("question,answer\n" + "9" * 200_000, "field larger than field limit"),
     "names alone": ("question,answer\n", "holds no problem"),
 }
-
-
 BAD_ARRAYS = [
     ("[1, 2]", "element 0 is 1; expected an object"),
     ("[]", "holds no problem"),
@@ -125,9 +117,6 @@ def test_an_array_beyond_memory_is_refused_unread(table, monkeypatch):
         table(json.dumps(SVAMP), question="Body", answer="Answer")
 
 
-# Questions of several columns.
-
-
 def test_a_template_puts_texts_and_numbers_in_and_reads_them_once(table):
     row = {"a b": "{n}", "n": 7, "x": 0.10, "answer": 1}
     task = table(json.dumps(row), question="{{{a b}}} {n}/{x} }}{{")
@@ -147,15 +136,10 @@ def test_a_template_names_columns_and_does_nothing_else(table):
             table(lines(row), question=template, answer="Answer", skip_bad=True)
 
 
-# Numbers.
-
-
-def test_a_number_of_json_is_a_float_with_its_own_text(table):
-    (row,) = sources.json.loads('[{"x": 0.10}]', parse_float=JsonNumber)
-    number = row["x"]
-    assert (number, number.text, number * 2) == (0.1, "0.10", 0.2)
-    for copied in (copy.deepcopy(number), pickle.loads(pickle.dumps(number))):
-        assert (copied, copied.text) == (0.1, "0.10")
+def test_a_number_of_json_is_a_float_with_its_own_text():
+    number = JsonNumber("0.10")
+    for copied in (number, copy.deepcopy(number), pickle.loads(pickle.dumps(number))):
+        assert (copied, copied.text, copied * 2) == (0.1, "0.10", 0.2)
 
 
 def test_a_number_that_no_answer_could_be_is_refused(table):
@@ -178,9 +162,6 @@ def test_a_tolerance_is_for_numbers_alone(table):
             table(lines(SVAMP[0]), **columns, grading=grading, tolerance=0.01)
 
 
-# Bad rows, long prompts.
-
-
 def test_bad_rows_are_counted_and_left_out_where_that_is_asked_for(table):
     good = {"question": "9?", "answer": 9}
     text = lines(good, {"question": "8?"}, good | {"answer": "nine"}) + "{no JSON}\n" + lines(good)
@@ -193,10 +174,7 @@ def test_bad_rows_are_counted_and_left_out_where_that_is_asked_for(table):
         table(text)
     with pytest.raises(TaskError, match=r"line 2 has no .*; 2 of 4 rows are no .*: task.skip_bad"):
         table(text.replace("{no JSON}\n", ""))
-
-
-def test_where_every_row_is_bad_the_recipe_is(table):
-    for skip_bad in (False, True):
+    for skip_bad in (False, True):  # where every row is bad, the recipe is
         with pytest.raises(TaskError, match=r"line 1 has no column .* it has ID, Body, [^;]*$"):
             table(lines(*SVAMP), skip_bad=skip_bad)
 

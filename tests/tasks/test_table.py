@@ -48,17 +48,6 @@ def from_hub(dataset="a/b", **options):
     return HubOptions(dataset=dataset, **({"held_out": 0} | options)).make()
 
 
-# What a row may be.
-
-
-def test_columns_of_any_name_hold_question_and_answer(write):
-    path = write({"prompt": "9 + 9?", "solution": "18", "level": 3})
-    task = table(path, question="prompt", answer="solution")
-    problem = task.problem("jsonl/train/0")
-    assert (problem.question, problem.answer) == ("9 + 9?", "18")
-    assert task.row("jsonl/train/0") == {"prompt": "9 + 9?", "solution": "18", "level": 3}
-
-
 def test_an_answer_is_a_number_or_a_text_and_only_what_follows_the_mark(write):
     for value, gold in ((18, "18"), (-1.5, "-1.5"), (" $1,234. ", "$1,234.")):
         assert table(write(GOOD | {"answer": value})).problem("jsonl/train/0").answer == gold
@@ -95,7 +84,6 @@ HI = {"content": "Hi"}
 BAD_ROWS = {
     "no object": ([], r"is \[\]; expected an object with a question and an answer"),
     "no column": ({"promt": 1, "x": 2}, "has no column 'question'; it has promt, x"),
-    "no column at all": ({}, "has no column 'question'; it has none"),
     "an empty question": (GOOD | {"question": " "}, "has an empty 'question'"),
     "messages without content": (GOOD | {"question": [{"role": "user"}]}, "expected a text, or m"),
     "an assistant": (GOOD | {"question": [HI | {"role": "assistant"}]},
@@ -155,9 +143,6 @@ def test_any_bytes_load_or_are_a_task_error(tmp_path_factory, raw):
         with suppress(TaskError):
             names = {"question": "a", "answer": "", "columns": ("a", "b")}
             assert table(str(path), **({} if ending == "jsonl" else names)).ids("train")
-
-
-# Splits.
 
 
 def test_each_file_is_a_split_and_ids_are_positions(write):
@@ -233,29 +218,19 @@ def test_the_digest_tells_rules_of_grading_apart_where_the_problems_are_the_same
     assert len({task.digest for task in tasks}) == len(rules)
 
 
-# Grading.
-
-
-def test_numbers_are_compared_as_numbers_in_tags_and_nothing_else(write):
-    task = table(write(GOOD))
-    texts = [tagged(a) for a in ("18", " $18.00 ", "19", "2*9", "18, 18", "")]
-    assert graded(task, *texts, "18", tagged("18") + "!") == [1, 1, 0, 0, 0, 0, 0, 0]
+def test_each_grading_has_its_rule_in_tags_and_nothing_else(write):
+    for grading, gold, right, wrong in (
+        ("number", "18", ("18", " $18.00 "), ("19", "2*9", "18, 18", "")),
+        ("exact", " New York ", ("New York", "\nNew York "), ("new york", "New  York")),
+        ("math", r"\frac{1}{2}", (r"\frac{2}{4}",), ("1-0.5",)),
+        ("math-verify", r"\frac{1}{2}", (r"\frac{2}{4}", "1-0.5"), ("1",)),
+    ):
+        task = table(write(GOOD | {"answer": gold}), grading=grading)
+        rewards = graded(task, *map(tagged, right + wrong), right[0], tagged(right[0]) + "!")
+        assert rewards == [1] * len(right) + [0] * (len(wrong) + 2), grading
     # Without tags the whole text is the answer.
     task = table(write(GOOD), tags=False)
     assert graded(task, "18", " 18.0\n", "It is 18", tagged("18")) == [1, 1, 0, 0]
-
-
-def test_exact_is_the_same_text_but_for_the_space_around_it(write):
-    task = table(write(GOOD | {"answer": " New York "}), grading="exact")
-    answers = ("New York", "\nNew York ", "new york", "New  York", "New York City")
-    assert graded(task, *map(tagged, answers)) == [1, 1, 0, 0, 0]
-
-
-def test_math_verify_alone_takes_what_is_unfinished(write):
-    texts = [tagged(a) for a in ("\\frac{2}{4}", "1-0.5", "1")]
-    for grading, rewards in (("math", [1, 0, 0]), ("math-verify", [1, 1, 0])):
-        task = table(write(GOOD | {"answer": "\\frac{1}{2}"}), grading=grading)
-        assert graded(task, *texts) == rewards
 
 
 def test_math_without_its_library_names_the_extra(write, monkeypatch):
@@ -273,9 +248,6 @@ def test_rows_without_answers_load_and_are_not_graded_here(write):
     task = table(write({"question": "Write a poem."}), answer="")
     with pytest.raises(TaskError, match=r"no answers to grade by; give a \[\[reward\]\]"):
         graded(task, "Roses are red")
-
-
-# The Hub.
 
 
 @pytest.fixture

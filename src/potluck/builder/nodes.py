@@ -16,7 +16,7 @@ from potluck.model import LanguageModel, LearningRate, ModelError, Reader, make_
 from potluck.model.loading import base_of, locate
 from potluck.model.sharding import ShardedModel
 from potluck.model.training import add_adapter, restore_adapter
-from potluck.node.learning.batch import Learning
+from potluck.node.learning.base import Learning
 from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup, device_of
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.remote import ADAM, RemoteLearner

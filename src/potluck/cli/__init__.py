@@ -7,11 +7,11 @@ and without a traceback; 130 ended by Ctrl-C.
 
 import sys
 
-from potluck.cli import comparing, environments, models, swarm, training, watching
+from potluck.cli import comparing, models, swarm, training, watching
 from potluck.cli.base import add_commands, app, complain
 from potluck.types import NonFiniteError, PotluckError
 
-__all__ = ["app", "comparing", "environments", "main", "models", "swarm", "training", "watching"]
+__all__ = ["app", "comparing", "main", "models", "swarm", "training", "watching"]
 
 
 add_commands(app)

@@ -1,10 +1,11 @@
-"""Commands that train on this machine: demo, new, run."""
+"""Commands that train on this machine, or look before: demo, new, env check, run."""
 
 import json
 import shlex
 import signal
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,7 +16,7 @@ from potluck import STARTING_RECIPE
 from potluck.builder.consent import require_consent, secrets_of
 from potluck.builder.task import require_trusted
 from potluck.cli import options
-from potluck.cli.base import TEAM, app, complain, out, prepare_process, say, stoppable
+from potluck.cli.base import TEAM, app, complain, err, out, prepare_process, say, stoppable
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, as_tree, load
 from potluck.config.control import controls_of
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
     from potluck.launch.rounds import RunResult
 
 AT_ONCE = "stopped at once; --resume goes on from the last checkpoint"
+LIMITS = 5.0, 4 << 30
+"""Values of [task] step_s and memory_gib, if they are not given."""
+ACTION = 'A turn to try; a call is {"name": ..., "arguments": {}}; may be repeated'
+
+env = typer.Typer(no_args_is_help=True, help="Look at an environment before a run does.")
+app.add_typer(env, name="env")
 
 
 @app.command("demo")
@@ -69,6 +76,35 @@ def new_command(
     except OSError as error:
         raise ConfigError(f"cannot write {recipe}: {error.strerror}") from error
     say(f"wrote {recipe}; next: potluck run {recipe} --check")
+
+
+@env.command("check")
+def check_command(
+    name: Annotated[str, typer.Argument(metavar="FILE.py:NAME", help="A class, which is run")],
+    environment: Annotated[bool, typer.Option("--environment", help="It has tools")] = False,
+    action: Annotated[
+        list[str] | None, typer.Option("--action", metavar="TEXT", help=ACTION)
+    ] = None,
+    rows: Annotated[
+        Path | None, typer.Option(help="Problems whose rows reset gets, as in task.path")
+    ] = None,
+) -> None:
+    """Play an environment several times over, to see whether it repeats; it ends with 1 if not."""
+    from potluck.tasks.environments.check import MOST_ROWS, check
+    from potluck.tasks.environments.host import Spec
+    from potluck.tasks.sources import FILES, file_rows
+
+    read = islice(file_rows(str(rows), FILES), MOST_ROWS) if rows else [("", {})]
+    with stoppable("stopped; nothing was written"), err.status(f"playing {name} ..."):
+        spec = Spec("environment" if environment else None, name)
+        found = check(spec, LIMITS, [row for _, row in read], action or ())
+    say(f"{name} ({found.kind}): {found}")
+    for line in found.why:
+        say(f"  {line}")
+    for line in found.warnings:
+        complain(line)
+    if found.grade == "own":
+        raise typer.Exit(1)
 
 
 @app.command("run")

@@ -6,7 +6,7 @@ from typing import get_args
 from potluck.config.run import LoraConfig, NodeConfig, RunConfig
 from potluck.exchange import TRANSPORTS, ExchangeError, transport
 from potluck.fields import ConfigError, refuse
-from potluck.objective.methods import WeightName, method_of, reads_author_logp
+from potluck.objective.methods import WeightName, method_of
 from potluck.types import NODE_NAME
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -51,7 +51,7 @@ def _require_node(run: RunConfig, name: str, node: NodeConfig) -> None:
         ),
         f"[{at}] writes texts without log-probabilities, but method {method_of(run.objective)!r} "
         f"reads them, so nothing would be learned from it; set [objective] "
-        f"method = 'lws'": only_writes and reads_author_logp(run.objective),
+        f"method = 'lws'": only_writes and run.sends_logp,
         f"[{at}] weight_decay is {node.weight_decay}, but optimizer 'adam' has none; set "
         f"optimizer = 'adamw' or drop it": node.weight_decay and node.optimizer == "adam",
         f"[{at}] attention 'flash_attention_2' knows no float32; set dtype and sampling_dtype to "

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import floor
 from pathlib import Path
 from statistics import fmean
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -75,7 +75,6 @@ class Gain:
 
     @property
     def cells(self) -> list[str]:
-        """Return the level, completions of both ways, and how many times more one needs."""
         if not self.level:
             return ["-"] * 4
         ratio = f"{self.by_itself / self.together:.1f}"
@@ -107,7 +106,6 @@ class Result:
 
     @property
     def rows(self) -> list[list[str]]:
-        """The numbers in the order of COLUMNS, a row for each model."""
         return [[of.node, *of.cells, *self._rewards(of.node)] for of in self.gains]
 
     def _rewards(self, node: str) -> list[str]:
@@ -167,8 +165,7 @@ def _about(completions: float) -> str:
     return f"{float(f'{completions:.2g}'):,.0f}"
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     seed: int
     setting: str
     run: WholeRun
@@ -227,14 +224,13 @@ def summarise(plan: list[Cell], *, seconds: float) -> Result:
 def _write_report(result: Result, plan: list[Cell], path: Path) -> None:
     """Write the page of the first seed's runs, kept in a file, below the findings of all."""
     first = [cell for cell in plan if cell.seed == result.seeds[0]]
+    labels = {its.folder.name: f"{setting}: {', '.join(its.config.node)}"
+              for _, setting, its in first}  # fmt: skip
     kept, _ = keep(
         {cell.run.folder.name: cell.run.folder for cell in first},
         title="Does it help to learn from each other?",
         lead=[*map(str, result.gains), *LEAD],
         table=KeptTable(title="In numbers", columns=[*COLUMNS], rows=result.rows, note=NOTE),
-        labels={
-            cell.run.folder.name: f"{cell.setting}: {', '.join(cell.run.config.node)}"
-            for cell in first
-        },
+        labels=labels,
     )
     write_atomically(path, kept_page(kept).encode())

@@ -1,5 +1,4 @@
-"""Loads one model after the other, of which the larger one has to fit, and has each answer the same
-problems in tokens of its own."""
+"""Loads one model after the other and has each answer the same problems in tokens of its own."""
 
 import gc
 import json
@@ -15,7 +14,6 @@ from potluck.builder.checks import without_long_prompts
 from potluck.builder.task import make_task
 from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.evaluation import grade
-from potluck.evaluation.grade import ModelScores, ProblemScores
 from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings
 from potluck.files import derived_seed
 from potluck.model import LanguageModel
@@ -38,15 +36,14 @@ def evaluate_models(
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Return everything that is found, as data for JSON; ``say`` gets a line before an environment
-    is graded, and where a GPU stays unused. Raise PotluckError where the request contradicts itself
-    or something is missing."""
+    is graded, and where a GPU stays unused. Raise PotluckError as ``resolved`` does."""
     if request.device == "auto" and (unused := unused_accelerator()):
         say(f"--device auto takes the CPU, as torch cannot use what seems to be {unused}")
     settings = request.resolved()
     config = settings.config
     if config.threads:
         torch.set_num_threads(config.threads)
-    scores: dict[str, dict[Split, ModelScores]] = {}
+    scores: dict[str, dict[Split, grade.ModelScores]] = {}
     task = make_task(config, trust_code=request.trust_code, run=settings.run, say=say)
     task = without_long_prompts(config, task, settings.models)
     problems = _problems(task, config, request.split)
@@ -112,14 +109,9 @@ def _problems(task: Task, config: RunConfig, wanted: str) -> dict[Split, list[Pr
 
 
 def _answered(
-    model: str,
-    request: EvaluationRequest,
-    settings: Settings,
-    task: Task,
-    problems: Mapping[Split, Sequence[Problem]],
-    progress: EvaluationProgress,
-    label: str,
-) -> dict[Split, ModelScores]:
+    model: str, request: EvaluationRequest, settings: Settings, task: Task,
+    problems: Mapping[Split, Sequence[Problem]], progress: EvaluationProgress, label: str,
+) -> dict[Split, grade.ModelScores]:  # fmt: skip
     """Load ``model`` and have it answer ``problems``, greedily and, where asked, in samples."""
     how = settings.config.sampling
     dtype = getattr(torch, request.dtype)
@@ -132,11 +124,11 @@ def _answered(
     for split, asked in problems.items():
         ask = partial(grade.grade_samples, policy, engine, task, asked)
         greedy = ask(GreedySampler(), 1, partial(progress, f"{label}{split}", "greedy"))
-        sampled = list[ProblemScores]()
+        sampled = list[grade.ProblemScores]()
         if settings.samples:
             seed = derived_seed(f"{request.seed}/{split}", byteorder="big")
             generator = torch.Generator(policy.device).manual_seed(seed)
             moved = partial(progress, f"{label}{split}", "samples")
             sampled = ask(RandomSampler(generator, how.drawing), settings.samples, moved)
-        found[split] = ModelScores(tuple(greedy), tuple(sampled))
+        found[split] = grade.ModelScores(tuple(greedy), tuple(sampled))
     return found

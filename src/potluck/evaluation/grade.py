@@ -1,5 +1,5 @@
-"""Answers to problems that a model does not train on, graded, and the numbers that they give. An
-answer is right when it earns 1; accuracy is the mean reward, as training reports it."""
+"""Answers to problems that a model does not train on, graded, and the numbers that they give.
+Accuracy is the mean reward, as training reports it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,7 +21,6 @@ UNBOUNDED = 2**31
 @dataclass(frozen=True, slots=True)
 class SplitAccuracy:
     accuracy: float
-    """Mean reward, 0..1 for tasks that pay 0 or 1."""
     problems: int
     rewards: Mapping[str, float]
     """Mean of each reward function, before its weight; empty: the task's own grading alone."""
@@ -31,15 +30,14 @@ class SplitAccuracy:
 
 @dataclass(frozen=True, slots=True)
 class ProblemScores:
-    """Rewards of a model's answers to one problem."""
+    """Rewards of a model's answers to one problem, in the order of writing."""
 
     problem_id: str
     rewards: tuple[float, ...]
-    """In the order of writing."""
     unfinished: int
-    """Number of them that were cut: they ran out of room, or of turns."""
+    """Number of answers that were cut: they ran out of room, or of turns."""
     by_function: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """The numbers of each reward function, before its weight; "task": the task's own grading."""
+    """Numbers of each reward function, before its weight; "task": the task's own grading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +45,8 @@ class ModelScores:
     """Scores of one model on the problems of a split."""
 
     greedy: tuple[ProblemScores, ...]
-    """One answer to each."""
     sampled: tuple[ProblemScores, ...]
-    """Several to each, of the same problems in the same order; empty where none were asked."""
+    """Several answers to each of the same problems, in their order; empty: none were asked."""
 
     def values(self, k: int) -> dict[str, list[float]]:
         """Return each measure's number for each problem."""
@@ -97,14 +94,9 @@ def first_problems(task: Task, split: Split, count: int) -> list[Problem]:
 
 
 def grade_samples(
-    policy: Reader,
-    engine: Engine,
-    task: Task,
-    problems: Sequence[Problem],
-    sampler: Sampler,
-    count: int,
-    progress: Progress,
-) -> list[ProblemScores]:
+    policy: Reader, engine: Engine, task: Task, problems: Sequence[Problem], sampler: Sampler,
+    count: int, progress: Progress,
+) -> list[ProblemScores]:  # fmt: skip
     """Write ``count`` answers to each problem, and grade them."""
     requests = [RolloutRequest(problem, count) for problem in problems]
     written = engine.generate(requests, sampler, author="evaluation", progress=progress)
@@ -127,13 +119,9 @@ def grade_samples(
         return tuple(0.0 if at is None else value_N[at] for at in places)
 
     ended = [float(c.end == "stop") for c in written]
+    parts = {id: {name: of(id, its) for name, its in by_function.items()} for id in by_id}
     return [
-        ProblemScores(
-            id,
-            of(id, rewards),
-            count - int(sum(of(id, ended))),
-            {name: of(id, values) for name, values in by_function.items()},
-        )
+        ProblemScores(id, of(id, rewards), count - int(sum(of(id, ended))), parts[id])
         for id in by_id
     ]
 
@@ -165,7 +153,6 @@ def summary(scores_by_model: Mapping[str, ModelScores], k: int) -> dict[str, Any
 
 
 def _measure(name: str, value_N: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """Return a measure's estimate for each model, and the difference of two."""
     shares = all(0 <= value <= 1 for each_N in value_N.values() for value in each_N)
     found: dict[str, Any] = {"measure": name}
     for model, each_N in value_N.items():

@@ -24,24 +24,20 @@ class EvaluationRequest:
     task: str = ""
     recipe: Path | None = None
     """A .toml, a recipe.json or a run's folder: task, sampling and numbers of problems are its.
-    Without it and ``task``: the recipe of the run whose node ``model`` is."""
+    Without it and ``task``: that of the run whose node ``model`` is."""
     overrides: Sequence[str] = ()
     """Keys of the recipe, such as ``"task.path=data"``; of ``task`` alone, too."""
     split: str = "both"
-    """Or one of SPLITS."""
     k: int = 0
     """The k of pass@k; 0: greedy only, unless ``samples`` asks for some."""
     samples: int = 0
     """Answers sampled for each problem; 0: k of them."""
     seed: int = 0
-    """Seed of the samples; problems are always the first ones."""
     device: str = "auto"
     dtype: str = "float32"
-    """Numbers that the models compute in while they write."""
     rows: int = 0
     """Answers that are written at once; 0: as the recipe's most modest node."""
     trust_code: bool = False
-    """True: functions that the recipe's [[reward]] names may be imported and run."""
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
@@ -75,11 +71,9 @@ class Settings:
     """A request, completed."""
 
     config: RunConfig
-    """The recipe whose task, sampling and numbers of problems hold here."""
     run: Path | None
-    """Folder of the run that may know the environment's grade; None: there is none."""
+    """Folder of the run that may know the environment's grade."""
     models: tuple[str, ...]
-    """One, or two to be compared."""
     k: int
     samples: int
     """0: greedy only."""
@@ -100,12 +94,8 @@ def _config(request: EvaluationRequest, model: Path) -> tuple[RunConfig, Path | 
     if recipe:
         config = load(recipe / "recipe.json" if recipe.is_dir() else recipe, request.overrides)
     else:
-        tree = {
-            "name": "evaluation",
-            "task": {"name": request.task},
-            "evaluation": {"max_new_tokens": 512},
-            "node": {"model": {"model": request.model}},
-        }
+        own = {"evaluation": {"max_new_tokens": 512}, "node": {"model": {"model": request.model}}}
+        tree = {"name": "evaluation", "task": {"name": request.task}, **own}
         config = from_tree(tree, request.overrides)
     # Nothing is trained here, so a task needs few problems to train on.
     return msgspec.structs.replace(config, problems_per_round=1), run

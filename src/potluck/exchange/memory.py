@@ -66,24 +66,21 @@ class _Member:
         # No waiting: in one thread, nobody can send meanwhile.
         sent, me, rule = self._hub._sent, self._agreement.node, self._hub._rule
         newest = {author: then for then, author in sorted(sent)}
-        batches = []
+        batches = list[base.Delivery]()
         for then, author in sorted(sent):
             is_of_use = rule.takes(then, now=round, newest=newest[author])
             if author != me and is_of_use and (author, then) not in self._settled:
                 self._settled.add((author, then))
-                if (completions := self._read(then, author)) is not None:
-                    batches.append(base.Delivery(author, then, sent[then, author], completions))
+                batches += self._read(then, author)
         here = {each.author for each in batches if each.round == round} | {me}
         awaited = self._hub._agreements.keys() if rule.in_step else set()
         return base.Received(tuple(batches), tuple(sorted(awaited - here)))
 
     def finish(self, round: int, received: base.Received) -> base.Round:
         sent, me, in_step = self._hub._sent, self._agreement.node, self._hub._rule.in_step
-        batches, missing = [*received.batches], received.missing
-        if (own := self._read(round, me)) is None:
-            missing = (*missing, me)
-        else:
-            batches.insert(0, base.Delivery(me, round, sent[round, me], own))
+        own = self._read(round, me)
+        batches = [*own, *received.batches]
+        missing = received.missing if own else (*received.missing, me)
         if in_step:  # late batches last
             batches.sort(key=lambda each: (each.round != round, each.round, each.author))
         newest = {} if in_step else {author: then for then, author in sorted(sent)}
@@ -105,15 +102,15 @@ class _Member:
 
     def close(self) -> None: ...
 
-    def _read(self, round: int, author: str) -> tuple[Completion, ...] | None:
-        """Return what an author sent for a round; None if that is nothing, or is refused."""
+    def _read(self, round: int, author: str) -> list[base.Delivery]:
+        """Return what an author sent for a round: nothing if there is nothing, or it is refused."""
         if (data := self._hub._sent.get((round, author))) is None:
-            return None
+            return []
         try:
             message = decode(data, self._agreement.limits)
             completions = self._agreement.accept(author, round, message)
         except base.WireError as error:
             self._refused[round, author] = error.reason
-            return None
+            return []
         self._newest[author] = max(round, self._newest.get(author, 0))
-        return completions
+        return [base.Delivery(author, round, data, completions)]

@@ -97,9 +97,8 @@ class ProcessExchange(ABC):
     def __init__(self, own: Membership) -> None:
         self._own, self._agreement = own, own.agreement
         self._me, limit_bytes = own.agreement.node, own.agreement.limits.message_bytes
-        self._outbox = Outbox(
-            own.folder / "sent", own.agreement, own.key, kept_rounds=own.kept_rounds
-        )
+        sent = own.folder / "sent"
+        self._outbox = Outbox(sent, own.agreement, own.key, kept_rounds=own.kept_rounds)
         peers = Peers(self._me, own.members, quarantine_s=own.quarantine_s)
         queue = FetchQueue(self._me, peers.has_priority)
         self._mailbox = own.rule.mailbox(peers, queue, own.partners, limit_bytes)
@@ -110,8 +109,7 @@ class ProcessExchange(ABC):
         self._changed = threading.Condition(self._lock)
         self._to_announce = threading.Condition(self._lock)
         self._due_s = 0.0
-        self._received_bytes = 0
-        """Bytes of all answers since the last ``finish``."""
+        self._received_bytes = 0  # of all answers since the last ``finish``
         self._closed = threading.Event()
         self._session_id = secrets.token_bytes(SESSION_BYTES)
         self._joined_s = time.time() - time.monotonic()
@@ -169,10 +167,9 @@ class ProcessExchange(ABC):
             return self._mailbox.receive(round, time.monotonic(), waited=wait_s > 0)
 
     def finish(self, round: int, received: base.Received) -> base.Round:
-        own, own_signed = self._read_own(round)
         batches, missing, newest = [*received.batches], received.missing, dict[str, int]()
-        if own is not None:
-            batches.insert(0, base.Delivery(self._me, round, own_signed, own))
+        if own := self._read_own(round):
+            batches.insert(0, own)
         elif self._me in self._own.members:
             missing = (*missing, self._me)
         with self._lock:
@@ -317,18 +314,18 @@ class ProcessExchange(ABC):
             self._mailbox.refuse(name, error, time.monotonic(), fault=fault)
             self._changed.notify_all()
 
-    def _read_own(self, round: int) -> tuple[tuple[Completion, ...] | None, bytes]:
-        """Return this node's batch as others read it, and its bytes; None if they refuse it."""
-        signed = self._outbox.get(round)
-        if signed is None:
-            return None, b""
+    def _read_own(self, round: int) -> base.Delivery | None:
+        """Return this node's batch as others read it; None if there is none, or they refuse it."""
+        if (signed := self._outbox.get(round)) is None:
+            return None
         try:
             message = decode(without_signature(signed), self._agreement.limits)
-            return self._agreement.accept(self._me, round, message), signed
+            completions = self._agreement.accept(self._me, round, message)
         except base.WireError as error:
             what = f"the others refuse this node's batch of round {round}: {error}"
             self._own.notify(Notice(what))
-            return None, signed
+            return None
+        return base.Delivery(self._me, round, signed, completions)
 
     def _wait(
         self, arrivals: Callable[[], tuple[set[str], set[str]]], end_s: float, waiting: base.Waiting

@@ -17,9 +17,9 @@ from potluck.builder.task import keep_grade
 from potluck.config import RunConfig, as_tree
 from potluck.exchange import Agreement, Exchange
 from potluck.files import JOINED, sealed, write_atomically
+from potluck.launch.children import interrupts
 from potluck.launch.journal import Journal
 from potluck.launch.rounds import LocalRounds, RunResult, StoppableProgress, Stopped, is_over
-from potluck.launch.signals import interrupts
 from potluck.node.learning.group import ProcessGroup, process_group
 from potluck.node.learning.workers import run_worker
 from potluck.node.participant import NodeProgress
@@ -36,7 +36,6 @@ from potluck.node.storage.resume import (
     require_same_files,
     whole_round,
 )
-from potluck.objective.methods import reads_author_logp
 from potluck.reports.events import Display, Fanout, Notice
 from potluck.show.trackers.libraries import About
 from potluck.show.trackers.tracked import Tracked
@@ -139,7 +138,8 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     policies = {name: learner.policy for name, learner in learners.items()}
     checks.require_turns(policies, task)
     sends_text = checks.sends_text(config, all_here=local.all_here)
-    if not sends_text or reads_author_logp(config.objective):
+    checks.forget_tokenizers()  # each node has one of its own
+    if not sends_text or config.sends_logp:
         checks.require_one_stop(policies)
     _write_recipe(local, digests, task)
     # A resume removes the line of an evaluation at the end.

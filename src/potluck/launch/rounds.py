@@ -16,7 +16,6 @@ from potluck.node.pace.together import RoundBound
 from potluck.node.participant import Author, Participant
 from potluck.node.storage import checkpoint
 from potluck.node.storage.export import card_of
-from potluck.objective.methods import reads_author_logp
 from potluck.reports import Doubts, EvaluationReport, RoundReport, as_line
 from potluck.reports.events import Alert, Display, Evaluated, Notice, PhaseProgress, RoundDone
 from potluck.reports.runs import EVALUATION, read_lines
@@ -93,7 +92,7 @@ class LocalRounds:
         together = config.pace == "together"
         turns = [everybody] if together else [[node] for node in everybody]
         course = Course(everybody[0], config.end, self.display)
-        reads_logp, weight = reads_author_logp(config.objective), config.objective.weight
+        reads_logp, weight = config.sends_logp, config.objective.weight
         doubts = {each.name: Doubts(each.name, weight, reads_logp=reads_logp) for each in everybody}
         try:
             while done < config.end and not is_over:

@@ -25,7 +25,8 @@ import torch
 
 from potluck.config import RunConfig
 from potluck.exchange import Received, Round
-from potluck.node.learning.batch import Learning, UpdateReport, pack
+from potluck.node.learning.base import Learning, UpdateReport
+from potluck.node.learning.batch import pack
 from potluck.node.participant import Clock, Participant, Spent
 from potluck.node.report import lines_of, report_of, sample
 from potluck.node.selection import Replays, Selection, UnreadReason, read

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from potluck.episode import transcript, turns_in
 from potluck.exchange import Round
-from potluck.node.learning.batch import Learning, Scored, UpdateReport
-from potluck.node.learning.passes import METRICS, candidates
+from potluck.node.learning.base import Learning, UpdateReport
+from potluck.node.learning.batch import Scored
+from potluck.node.learning.score import METRICS, candidates
 from potluck.node.selection import BY_REPLAY, Selection
 from potluck.objective.habit import Habit
 from potluck.objective.losses import k3

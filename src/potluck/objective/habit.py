@@ -60,9 +60,8 @@ def words_of(text: str) -> str:
     return " ".join(["", BEGIN, *_WORD.findall(text[:MOST_CHARACTERS]), ""])
 
 
-def common_phrases(cut: Sequence[str]) -> Counter[str]:
-    """Count the texts that have each phrase: of the phrases that stand in SHARE of them at least,
-    the commonest. A text, which ``words_of`` has cut, counts a phrase once."""
+def phrase_counts(cut: Iterable[str]) -> Counter[str]:
+    """Count the texts that have each phrase; a text counts it once. They come from ``words_of``."""
     counts: Counter[str] = Counter()
     for each in cut:
         words = each.split()
@@ -72,7 +71,7 @@ def common_phrases(cut: Sequence[str]) -> Counter[str]:
             for at in range(len(words) - size + 1)
         }
         counts.update(phrases - {BEGIN})
-    return Counter(_commonest({p: n for p, n in counts.items() if n >= SHARE * len(cut)}))
+    return counts
 
 
 class GradedAnswer(NamedTuple):
@@ -109,7 +108,9 @@ class Habit:
 
 
 class _RoundAnswers:
-    def __init__(self, answers: Sequence[GradedAnswer], me: str) -> None:
+    """The answers of one round, cut into words."""
+
+    def __init__(self, answers: Sequence[GradedAnswer]) -> None:
         mean = math.fsum(answer.reward for answer in answers) / max(1, len(answers))
         least = mean - 1e-9 * abs(mean)  # all alike are all right, whatever the rounding
         self.rows = [
@@ -119,15 +120,14 @@ class _RoundAnswers:
         """Each answer, its words, and whether it is right."""
         self.right_words = dict[str, list[str]]()
         """Right answers of each author, cut into words."""
-        self.own = dict[str, list[tuple[str, float]]]()
-        """Answers of this node to each problem, cut into words, and their rewards."""
         for answer, words, is_right in self.rows:
             if is_right:
                 self.right_words.setdefault(answer.author, []).append(words)
-            if answer.author == me:
-                self.own.setdefault(answer.problem, []).append((words, answer.reward))
-        self.common = {author: common_phrases(its) for author, its in self.right_words.items()}
-        """Counts, by author, of the phrases that its right answers have in common."""
+        self.common = {
+            author: Counter(dict(sorted(_half(its).items(), key=_commonest)[:MOST_PHRASES]))
+            for author, its in self.right_words.items()
+        }
+        """Counts, by author, of the commonest phrases of at least SHARE of its right answers."""
 
 
 class HabitTest:
@@ -139,12 +139,12 @@ class HabitTest:
         keys = itemgetter(*GradedAnswer._fields)
         rounds = groupby(lines, itemgetter("round"))
         last = deque(([GradedAnswer(*keys(line)) for line in its] for _, its in rounds), WINDOW)
-        self._rounds = deque((_RoundAnswers(each, me) for each in last), WINDOW)
+        self._rounds = deque(map(_RoundAnswers, last), WINDOW)
 
     def habits(self, answers: Sequence[GradedAnswer]) -> dict[str, Habit]:
         """Add a round's answers, and find the habit of each other author that has one."""
         if answers:  # a round without any leaves no line to begin again from
-            self._rounds.append(_RoundAnswers(answers, self.me))
+            self._rounds.append(_RoundAnswers(answers))
         authors = sorted({answer.author for answer in answers} - {self.me})
         found = {author: self._habit(author) for author in authors}
         return {author: habit for author, habit in found.items() if habit}
@@ -157,7 +157,7 @@ class HabitTest:
         common: Counter[str] = Counter()
         for each in self._rounds:
             common.update(each.common.get(author, {}))
-        looked_at = _commonest(common)
+        looked_at = [phrase for phrase, _ in sorted(common.items(), key=_commonest)[:MOST_PHRASES]]
         theirs, own = _having(texts, looked_at), _having(own_texts, looked_at)
         foreign = {
             phrase: share - own[phrase] / own_right
@@ -179,22 +179,28 @@ class HabitTest:
         same round, that have each phrase."""
         sums = Counter[str]()
         for each in self._rounds:
-            solved = Counter[str]()
-            for answer, _, is_right in each.rows:
+            solved, own = Counter[str](), dict[str, list[str]]()
+            for answer, words, is_right in each.rows:
+                if answer.author == self.me:
+                    own.setdefault(answer.problem, []).append(words)
                 solved[answer.problem] += is_right and answer.author == author
             for problem, times in solved.items():
-                if times and (own := each.own.get(problem)):
+                if times and (texts := own.get(problem)):
                     for phrase in phrases:
-                        having = sum(f" {phrase} " in words for words, _ in own)
-                        sums[phrase] += times * having / len(own)  # type: ignore[assignment]
+                        having = sum(f" {phrase} " in words for words in texts)
+                        sums[phrase] += times * having / len(texts)  # type: ignore[assignment]
         return sums
 
     def _tried(self, habit: Habit) -> Habit:
         sxx = sxy = syy = 0.0
         freedom = -1
         for each in self._rounds:
-            for own in each.own.values():
-                its = [(habit.share(words), reward) for words, reward in own]
+            rows: dict[str, list[tuple[float, float]]] = {}
+            for answer, words, _ in each.rows:
+                if answer.author == self.me:
+                    row = habit.share(words), answer.reward
+                    rows.setdefault(answer.problem, []).append(row)
+            for its in rows.values():
                 mean_h, mean_r = (sum(column) / len(its) for column in zip(*its, strict=True))
                 sxx += sum((h - mean_h) * (h - mean_h) for h, _ in its)
                 sxy += sum((h - mean_h) * (r - mean_r) for h, r in its)
@@ -207,10 +213,14 @@ class HabitTest:
         return Habit(habit.phrases, gain, error)
 
 
-def _commonest(counts: Mapping[str, int]) -> dict[str, int]:
-    """Keep the phrases of the largest numbers, the longest of equals first."""
-    order = sorted(counts.items(), key=lambda each: (-each[1], -len(each[0]), each[0]))
-    return dict(order[:MOST_PHRASES])
+def _half(texts: Sequence[str]) -> dict[str, int]:
+    return {p: n for p, n in phrase_counts(texts).items() if n >= SHARE * len(texts)}
+
+
+def _commonest(counted: tuple[str, int]) -> tuple[int, int, str]:
+    """Sort by number, the longest of equals first."""
+    phrase, number = counted
+    return -number, -len(phrase), phrase
 
 
 def _having(texts: Sequence[str], phrases: Iterable[str]) -> dict[str, int]:

@@ -9,15 +9,15 @@ from msgspec import Meta
 from potluck.fields import Count, Options, Positive
 
 Importance = Literal["none", "vanilla", "truncated"]
-"""Ways to treat tokens that another model wrote: see ``losses.clipped_loss``."""
+"""Keys of ``losses.LOSSES``."""
 Others = Literal["all", "none", "successes", "likely-successes"]
-"""Completions of other authors that are learned from: see ``weights.select_others``."""
+"""Completions of other authors that are learned from: see ``others.py``."""
 WeightName = Literal["likelihood", "typicality"]
 """Keys of ``weights.WEIGHTS``."""
 LossType = Literal["grpo", "dr_grpo", "bnpo", "dapo"]
 """Denominators of a loss: see ``losses.mean_of``."""
 Trust = Literal["roster", "everybody", "nobody"]
-"""Authors to whom the method is applied as it stands: see ``advantages.py``."""
+"""Authors to whom the method is applied as it stands: see ``trust.py``."""
 
 
 @dataclass(frozen=True, slots=True)

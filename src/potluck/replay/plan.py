@@ -56,41 +56,28 @@ class ReplayPlan:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRow:
-    """A measurement of one node, method and round. None: nothing to measure."""
+    """A measurement of one node, method and round; docs/replay.md has the meaning of each field.
+    None: nothing to measure."""
 
     node: str
     method: str
     round: int
     cosine: float | None
-    """Cosine of the gradient of the round's first update with the on-policy gradient, -1..1: the
-    mean over the two estimates of the latter."""
     ceiling: float | None
-    """Cosine of those two estimates with each other, -1..1."""
     effective_sample_size: float | None
-    """(sum w)^2 / (n sum w^2) over all n tokens with an advantage, everyone's, 0..1."""
     log_ratio_mean: float | None
-    """ln pi_start - ln pi_gen over the same tokens, nats."""
     filtered_share: float | None
-    """Share filtered, 0..1, of the completions with an advantage."""
     own_reward_mean: float | None
-    """Mean reward of the fresh completions, sampled before the round's updates."""
     gradient_norm: float
-    """L2 norm of the round's last update, before clipping."""
     updates: int
     validation: float | None
-    """Greedy accuracy after the round, 0..1, where the run evaluated too."""
     sources: Mapping[str, Mapping[str, Any]]
-    """Report of each author, as in metrics.jsonl."""
 
 
 def make_plan(
-    run: Path,
-    *,
-    methods: str | None = None,
-    node: str = "",
-    rounds: int | None = None,
+    run: Path, *, methods: str | None = None, node: str = "", rounds: int | None = None,
     out: Path | None = None,
-) -> ReplayPlan:
+) -> ReplayPlan:  # fmt: skip
     """Check a replay and make ``out``, so that it does not fail at its first row, after minutes;
     raise RunReadError if ``run`` is no run, ReplayError if it has not what is asked for.
 

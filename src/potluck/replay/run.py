@@ -20,7 +20,8 @@ from potluck.config import NodeConfig, RunConfig
 from potluck.evaluation.grade import evaluate, evaluation_engine
 from potluck.exchange import Received, Round
 from potluck.files import derived_seed
-from potluck.node.learning.batch import Batch, Scored, UpdateReport, pack, silent
+from potluck.node.learning.base import UpdateReport, silent
+from potluck.node.learning.batch import Batch, Scored, pack
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.passes import Gradient
 from potluck.node.loop import Node
@@ -152,14 +153,9 @@ def replay(
 
 
 def node_of(
-    config: RunConfig,
-    method: str,
-    recorded: RecordedExchange,
-    task: Task,
-    scratch: Path,
-    *,
+    config: RunConfig, method: str, recorded: RecordedExchange, task: Task, scratch: Path, *,
     trust_code: bool = False,
-) -> Node:
+) -> Node:  # fmt: skip
     """Make the node as it was before its first round, with this method and recorded rounds. What
     another engine wrote is recorded; here the model writes by itself."""
     own = {
@@ -176,8 +172,8 @@ def node_of(
 
 
 def _objective(config: RunConfig, method: str) -> ObjectiveConfig:
-    """Return the recipe's objective with a method's choices, those of LWS for a weight of one's
-    own, and without the recipe's own code, which would replace that of every method."""
+    """Return the recipe's objective with a method's choices, for a weight of one's own those of
+    LWS; without the recipe's own code, which would replace that of every method."""
     its = config.objective
     fields = METHODS[method if method in METHODS else "lws"].fields
     # A method is compared as it stands, so with everybody trusted unless the recipe says nobody.
@@ -187,7 +183,6 @@ def _objective(config: RunConfig, method: str) -> ObjectiveConfig:
 
 
 def _weight(config: RunConfig, method: str, trust_code: bool) -> Weight | None:
-    """Load a weight of one's own; raise as ``load_weight``. None: it is a method."""
     if method in METHODS:
         return None
     objective = replace(config.objective, weight=method)
@@ -218,7 +213,7 @@ def replay_node(
     node: Node, method: str, rounds: Sequence[int], config: RunConfig
 ) -> Iterator[ReplayRow]:
     """Replay the rounds on a node whose exchange has them; measuring changes nothing in it. Raise
-    NonFiniteError if the method gives a number that is not finite."""
+    NonFiniteError if the method gives one."""
     engine, learner = evaluation_engine(node.engine, config), node.learner
     assert isinstance(learner, Learner)
     every, count = config.evaluation.every, config.evaluation.problems
@@ -270,8 +265,7 @@ def _everyone(scored: Scored) -> AuthorReport:
 
 def fresh_groups(node: Node, round: int, problem_ids: Sequence[str], *, take: int) -> list[Group]:
     """Sample a whole group of each problem from the node's model as it is now, and grade it. Each
-    ``take`` is drawn by itself; methods draw alike, so they are compared with the same
-    estimates."""
+    ``take`` is drawn by itself; methods draw alike, to be compared with the same estimates."""
     seed = derived_seed(f"{node.pace.agenda.seed}/{round}/{node.name}/on-policy/{take}")
     device, size = node.learner.policy.device, node.pace.agenda.group_size
     generator = torch.Generator(device).manual_seed(seed)

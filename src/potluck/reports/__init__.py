@@ -8,12 +8,11 @@ from potluck.reports.rounds import (
     RewardReport,
     RoundReport,
     as_line,
-    seconds_left,
     waited_share,
 )
-from potluck.reports.statistics import Stat, mean, smoothed, stats_of
+from potluck.reports.statistics import Stat, mean, stats_of
 
 __all__ = [
     "BLOCKING_WEIGHT", "AuthorReport", "Doubts", "EvaluationReport", "RewardReport", "RoundReport",
-    "Stat", "as_line", "mean", "seconds_left", "smoothed", "stats_of", "waited_share",
+    "Stat", "as_line", "mean", "stats_of", "waited_share",
 ]  # fmt: skip

@@ -20,18 +20,8 @@ import msgspec
 from potluck import intervals
 from potluck.files import printable
 from potluck.intervals import Interval
+from potluck.reports import runs
 from potluck.reports.rounds import EvaluationReport, RoundReport
-from potluck.reports.runs import (
-    COMPLETIONS,
-    EVALUATION,
-    METRICS,
-    SMALL_BYTES,
-    RunReadError,
-    WrittenCompletion,
-    end_of,
-    read_lines,
-    read_recipe,
-)
 from potluck.reports.tail import DAMAGED, read_small
 from potluck.types import is_right
 
@@ -40,8 +30,6 @@ LEAST_PAIRED = 0.5
 K = 4
 """k of the pass@k of the sampled completions; a problem with fewer of them is left out."""
 MEAN = "mean of nodes"
-BESIDE = 2
-"""Rounds to each side in the mean of a curve's point."""
 Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 
@@ -51,7 +39,8 @@ class Earned:
 
     late: Mapping[str, Sequence[float]]
     """Rewards of the second half of the rounds, by problem."""
-    by_round: Mapping[int, Sequence[float]]
+    written: int
+    """Completions that it wrote in all rounds."""
     greedy: float | None
     """Greedy accuracy on the validation problems at the end; None: not evaluated."""
 
@@ -65,7 +54,7 @@ MEASURES: Mapping[str, Callable[[Earned], Mapping[str, float]]] = {
         if len(each) >= K
     },
     "greedy": lambda its: {} if its.greedy is None else {"": its.greedy},
-    "written": lambda its: {"": float(sum(map(len, its.by_round.values())))},
+    "written": lambda its: {"": float(its.written)},
 }
 """Numbers of a node by problem; of those that are not of problems, one under no name."""
 
@@ -91,17 +80,6 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """A point of a side's curve: means over its nodes and runs."""
-
-    written: float
-    """Completions that a node has written by then."""
-    reward: float
-    interval: Interval | None
-    """Interval of ``reward`` over the seeds; None: there is one seed."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Finished:
     path: str
     seed: int
@@ -117,7 +95,6 @@ class Compared:
     """Folders of A and B, pair by pair."""
     rows: tuple[Measured, ...]
     """Measures of each node that all runs have, then of the mean over these nodes."""
-    curves: tuple[tuple[Point, ...], ...]
     seeds: tuple[tuple[int, int], ...]
     """Seeds of A and B, pair by pair."""
     left_out: tuple[str, ...]
@@ -134,17 +111,16 @@ class Compared:
         of_nodes = [(x.nodes, y.nodes) for x, y in pairs]
         rows = [measured(of_nodes, n, its, m) for n, its in groups.items() for m in MEASURES]
         if not any(row and row.measure == "own reward" for row in rows):
-            raise RunReadError(
+            raise runs.RunReadError(
                 f"no node has completions of its own in all runs: {one.path} has the nodes "
                 f"{_listed(one.nodes)} and {other.path} has {_listed(other.nodes)}; compare runs "
                 f"with a node of the same name"
             )
-        curves = tuple(_curve(side, names) for side in zip(*of_nodes, strict=True))
-        runs = tuple((x.path, y.path) for x, y in pairs)
+        paths = tuple((x.path, y.path) for x, y in pairs)
         seeds = tuple((x.seed, y.seed) for x, y in pairs)
-        paired = {path for pair in runs for path in pair}
+        paired = {path for pair in paths for path in pair}
         left_out = (x.path for side in sides for x in side.values() if x.path not in paired)
-        return cls(runs, tuple(filter(None, rows)), curves, seeds, tuple(left_out))
+        return cls(paths, tuple(filter(None, rows)), seeds, tuple(left_out))
 
     @property
     def main(self) -> Measured:
@@ -175,16 +151,16 @@ def read_earned(folder: Path, node: str, rounds: int) -> Earned:
     # A round that was done again after a crash has its lines twice: the later one counts.
     rewards = {
         (line.round, line.problem, line.index): line.reward
-        for line in read_lines(folder / COMPLETIONS, WrittenCompletion)
+        for line in runs.read_lines(folder / runs.COMPLETIONS, runs.WrittenCompletion)
         if line.author == node and line.round < rounds
     }
-    late, by_round = dict[str, list[float]](), dict[int, list[float]]()
+    late = dict[str, list[float]]()
     for (round, problem, _), reward in rewards.items():
-        by_round.setdefault(round, []).append(reward)
         if round >= rounds // 2:
             late.setdefault(problem, []).append(reward)
-    graded = {x.round: x.validation for x in read_lines(folder / EVALUATION, EvaluationReport)}
-    return Earned(late, by_round, graded.get(rounds))
+    evaluations = runs.read_lines(folder / runs.EVALUATION, EvaluationReport)
+    graded = {each.round: each.validation for each in evaluations}
+    return Earned(late, len(rewards), graded.get(rounds))
 
 
 def measured(
@@ -227,7 +203,7 @@ def _side(side: str, paths: Paths) -> dict[int, _Finished]:
     found: dict[int, _Finished] = {}
     for run in map(_read, [paths] if isinstance(paths, str | PathLike) else paths):
         if (same := found.setdefault(run.seed, run)) is not run:
-            raise RunReadError(
+            raise runs.RunReadError(
                 f"{side} has two runs of seed {run.seed}, {same.path} and {run.path}; leave one out"
             )
     return found
@@ -235,20 +211,21 @@ def _side(side: str, paths: Paths) -> dict[int, _Finished]:
 
 def _read(folder: str | PathLike[str]) -> _Finished:
     path, shown, task = Path(folder), printable(str(folder)), dict[str, Any]()
-    recipe, nodes = read_recipe(path), dict[str, Earned]()
+    recipe, nodes = runs.read_recipe(path), dict[str, Earned]()
     for name, node in recipe.node.items():
         if not node.model or not (path / name).is_dir():  # an author, or on another machine
             continue
-        lines = read_lines(path / name / METRICS, RoundReport)
-        end = end_of(path / name, recipe)
+        lines = runs.read_lines(path / name / runs.METRICS, RoundReport)
+        end = runs.end_of(path / name, recipe)
         if (done := max((line.round + 1 for line in lines), default=0)) < end:
-            raise RunReadError(
+            raise runs.RunReadError(
                 f"{shown} is not finished: {name} has done {done} of {end} rounds; go on "
                 f"with: potluck run {shown}/recipe.json --out {shown} --resume"
             )
         nodes[name] = read_earned(path / name, name, end)
+    data = read_small(path / "task.json", runs.SMALL_BYTES) or b"{}"
     with suppress(*DAMAGED):
-        task = msgspec.json.decode(read_small(path / "task.json", SMALL_BYTES) or b"{}", type=dict)
+        task = msgspec.json.decode(data, type=dict)
     return _Finished(shown, recipe.seed, printable(str(task.get("digest", ""))[:12]), nodes)
 
 
@@ -261,32 +238,18 @@ def _pairs(
     if not pairs and len(ours) == len(theirs) == 1:
         pairs = [*zip(ours.values(), theirs.values(), strict=True)]
     if not pairs:
-        raise RunReadError(
+        raise runs.RunReadError(
             f"A has runs of the seeds {_listed(ours)}, B of {_listed(theirs)}, and none is on both "
             f"sides; name runs of equal seeds, or one for each side"
         )
     tasks = {run.digest: run.path for pair in pairs for run in pair if run.digest}
     if len(tasks) > 1:
         (digest, path), (other, elsewhere), *_ = tasks.items()
-        raise RunReadError(
+        raise runs.RunReadError(
             f"{path} has a task of digest {digest} and {elsewhere} one of {other}: rewards of "
             f"different tasks cannot be compared; name runs of one task"
         )
     return pairs
-
-
-def _curve(runs: Sequence[Nodes], names: Sequence[str]) -> tuple[Point, ...]:
-    """Return the points of the rounds in which every node wrote something."""
-    points, written = list[Point](), 0.0
-    by_run = [[run[name].by_round for name in names] for run in runs]
-    rounds = sorted(set[int].intersection(*(set(each) for run in by_run for each in run)))
-    for at, round in enumerate(rounds):
-        near = rounds[max(0, at - BESIDE) : at + BESIDE + 1]
-        means = [fmean(fmean(its[r]) for its in run for r in near) for run in by_run]
-        written += fmean(len(its[round]) for run in by_run for its in run)
-        interval = intervals.t_interval(means) if means[1:] else None
-        points.append(Point(written, fmean(means), interval))
-    return tuple(points)
 
 
 def _listed(names: Iterable[object]) -> str:

@@ -5,7 +5,7 @@ that of the keys in the files. A field that an older run has not written gets it
 is read. Shares are 0..1, times seconds, sizes bytes. Every number is one node's own view.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
@@ -292,9 +292,3 @@ def waited_share(rounds: Iterable[RoundReport]) -> float | None:
     known = [each.seconds for each in rounds if "wait" in each.seconds]
     all_s = sum(sum(each.values()) for each in known)
     return sum(each["wait"] for each in known) / all_s if all_s else None
-
-
-def seconds_left(ended_s: Sequence[float], rounds: int) -> float | None:
-    """Estimate how long ``rounds`` more take, by the times at which the last ones ended."""
-    known = len(ended_s) - 1
-    return rounds * (ended_s[-1] - ended_s[0]) / known if known > 0 else None

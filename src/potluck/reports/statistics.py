@@ -1,6 +1,6 @@
 """Statistics: what people see of a report's number, declared once, with the number's field."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
@@ -49,15 +49,6 @@ def mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of the values that are not None; None if there is none."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
-
-
-def smoothed(values: Sequence[float | None], beside: int) -> list[float | None]:
-    """Return the mean of each value and ``beside`` neighbours on both sides: no curve lags.
-
-    >>> smoothed([1.0, 3.0, None], 1)
-    [2.0, 2.0, 3.0]
-    """
-    return [mean(values[max(0, at - beside) : at + beside + 1]) for at in range(len(values))]
 
 
 @cache

@@ -66,21 +66,19 @@ class OpenWriting(Protocol):
     def collect(self, progress: Progress) -> list[Completion]:
         """Wait for all completions and return them, as ``Engine.generate`` does."""
 
-    def abandon(self) -> None:
-        """Break off what is still open."""
+    def abandon(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class PromptedRequest:
-    """``count`` completions from ``first`` on, of ``longest`` tokens at most; ``room`` tokens fit
-    behind the prompt."""
+    """``count`` completions, of ``longest`` tokens at most, for a prompt of the policy's ids."""
 
     problem: Problem
     prompt_P: np.ndarray
     count: int
-    room: int
+    room: int  # tokens that fit behind the prompt
     longest: int
-    first: int = 0
+    first: int = 0  # index of the first
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ COMPACT_AT = 0.25  # share of the batch that must have ended before the rest is 
 RESUME_AT = 0.125
 """Share of the episodes that must have been answered before these rows read on, if others write."""
 Prompted = list[PromptedRequest]
-Ended = Callable[[int], None]
+Tell = Callable[[int], None]  # called with the completions that have ended
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class HFEngine(Engine):
             yield batch
 
     def _write_batch(
-        self, network: PreTrainedModel, tasks: Prompted, sampler: Sampler, author: str, ended: Ended
+        self, network: PreTrainedModel, tasks: Prompted, sampler: Sampler, author: str, ended: Tell
     ) -> list[Completion]:
         rows = [(task, task.first + i) for task in tasks for i in range(task.count)]
         budget_N = torch.tensor([task.longest for task, _ in rows], device=self.policy.device)
@@ -125,7 +125,7 @@ class HFEngine(Engine):
         return completions
 
     def _play_batch(
-        self, network: PreTrainedModel, tasks: Prompted, sampler: Sampler, author: str, ended: Ended
+        self, network: PreTrainedModel, tasks: Prompted, sampler: Sampler, author: str, ended: Tell
     ) -> list[Completion]:
         settings = self.settings
         assert settings.environment

@@ -43,16 +43,11 @@ class Writing:
 class EngineOptions(Options, frozen=True, kw_only=True):
     """A table [node.NAME.engine]; each engine has a subclass with its name as tag."""
 
-    may_change: ClassVar[bool] = False
-    """A resumed run may have other options: they say where the engine is, say."""
-    several_processes: ClassVar[bool] = False
-    """Several processes that are one node can each write with it."""
-    has_weights: ClassVar[bool] = True
-    """False: the node is an author only. It has no model of ours, and learns nothing."""
-    trains: ClassVar[bool] = False
-    """True: what writes also learns, and has the weights; none are here."""
-    uses: ClassVar[frozenset[str] | None] = None
-    """Keys of its node that it reads, and may be set; None: all."""
+    may_change: ClassVar[bool] = False  # in a resumed run: they say where the engine is, say
+    several_processes: ClassVar[bool] = False  # which are one node, can each write with it
+    has_weights: ClassVar[bool] = True  # False: the node is an author only, and learns nothing
+    trains: ClassVar[bool] = False  # True: what writes also learns, and has the weights
+    uses: ClassVar[frozenset[str] | None] = None  # keys of its node that may be set; None: all
 
     @property
     def sends(self) -> tuple[tuple[str, str], ...]:
@@ -132,8 +127,7 @@ class ServedOptions(EngineOptions, frozen=True, kw_only=True):
     """Longest wait for one answer, retries included. Seconds."""
 
     may_change: ClassVar[bool] = True  # it may be on another machine each time
-    of_library: ClassVar[tuple[str, ...]] = ()
-    """Variables whose values the client library sends to any url, where they are set."""
+    of_library: ClassVar[tuple[str, ...]] = ()  # variables that a library sends to any url
 
     def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
         with suppress(ValueError):  # letters of other alphabets look like those of a known host
@@ -184,21 +178,17 @@ class VllmOptions(ServedOptions, frozen=True, kw_only=True, tag_field="name", ta
 
     def require_sense(self, at: str, *, dtype: str, sampling: Sampling) -> None:
         super().require_sense(at, dtype=dtype, sampling=sampling)
-        if self.overlap and self.sleeps:
-            raise ConfigError(
-                f"[{at}.engine] overlap = true has the server write while the node learns, and "
-                f"sleeps = true has it sleep then; drop one of the two"
-            )
-        if dtype != "float32":
-            raise ConfigError(
-                f"[{at}] sampling_dtype is {dtype!r}, but its server writes in a format of its own "
-                f"(vllm serve --dtype); drop one of the two"
-            )
-        if sampling.temperature != 1 and sampling.truncates:
-            raise ConfigError(
-                f"[{at}.engine] 'vllm' can tell log-probabilities at temperature 1, or without "
-                f"top_k and top_p, but [sampling] has {sampling}; change one of them"
-            )
+        contradictions = {
+            f"[{at}.engine] overlap = true has the server write while the node learns, and sleeps "
+            f"= true has it sleep then; drop one of the two": self.overlap and self.sleeps,
+            f"[{at}] sampling_dtype is {dtype!r}, but its server writes in a format of its own "
+            f"(vllm serve --dtype); drop one of the two": dtype != "float32",
+            f"[{at}.engine] 'vllm' can tell log-probabilities at temperature 1, or without top_k "
+            f"and top_p, but [sampling] has {sampling}; change one of "
+            f"them": sampling.temperature != 1 and sampling.truncates,
+        }
+        if found := [text for text, wrong in contradictions.items() if wrong]:
+            raise ConfigError(found[0])
 
     def require_ready(self, *, adapter: bool, longest: int) -> None:
         from potluck.rollout.server import run_loop

@@ -25,13 +25,12 @@ CONNECT_S = 10.0
 SAID_CHARACTERS = 300
 POLL_S = 0.01
 IS_IT_RUNNING = "is it running, and is [node.NAME.engine] url its own?"
-WAYS_OUT = {
+WAYS_OUT = {  # by the status of an answer
     **dict.fromkeys(range(300, 400), "redirects are not followed: set url to where it leads"),
     401: "name the variable that holds its key in api_key_variable",
     403: "may this key use this model, and is it in api_key_variable?",
     404: "is the name of the model right, and url complete, such as https://HOST/v1?",
 }
-"""Ways out by the status of an answer."""
 ROUNDING = 1e-3  # nats: a log-probability may lie so far above 0
 NEVER = -9999.0  # as vLLM writes ln 0: JSON has no infinity
 T = TypeVar("T")
@@ -61,17 +60,14 @@ class Address:
         """Read the key, "" if the server asks for none; raise RolloutError if it is not set, or no
         header can hold it: a library would put it into its error."""
         key = os.environ.get(self.api_key_variable, "").strip()
+        variable = f"the environment variable {self.api_key_variable!r}"
         if not (key.isascii() and key.isprintable()):
-            raise RolloutError(
-                f"the environment variable {self.api_key_variable!r} holds signs that no key has; "
-                f"expected printable ASCII on one line"
-            )
-        if key or not self.api_key_variable:
-            return key
-        raise RolloutError(
-            f"the key of the server at {self.url} is to be in the environment variable "
-            f"{self.api_key_variable!r}, which is not set; set it, or drop api_key_variable"
-        )
+            wanted = "expected printable ASCII on one line"
+            raise RolloutError(f"{variable} holds signs that no key has; {wanted}")
+        if self.api_key_variable and not key:
+            way_out = "which is not set; set it, or drop api_key_variable"
+            raise RolloutError(f"the key of {self.url} is to be in {variable}, {way_out}")
+        return key
 
     def line(self, text: str) -> str:
         """Put what a server says on one line, without the key."""

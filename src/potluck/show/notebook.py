@@ -11,12 +11,13 @@ from datetime import timedelta
 from io import StringIO
 from itertools import cycle
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from potluck.files import printable
-from potluck.reports import RoundReport, as_line, runs, smoothed
+from potluck.reports import RoundReport, as_line, runs
 from potluck.reports.events import Display, Evaluated, Event, Fanout, RoundDone
 from potluck.show.terminal.live import Watched, open_displays
 from potluck.show.terminal.show import show_nodes
@@ -151,5 +152,7 @@ def _line(
     found = ((line.round + 1, getattr(line, key)) for line in lines)
     by_round = {round: value for round, value in found if value is not None}
     x, marker = sorted(by_round), "." if len(by_round) == 1 else ""
-    y: Any = smoothed([by_round[at] for at in x], len(x) // 20)
-    axes.plot(x, y, color=colour, linestyle=look, label=label, marker=marker)
+    y, side = [by_round[at] for at in x], len(x) // 20
+    # A mean of neighbours on both sides: no curve lags.
+    mean = [fmean(y[max(0, at - side) : at + side + 1]) for at in range(len(y))]
+    axes.plot(x, mean, color=colour, linestyle=look, label=label, marker=marker)

@@ -29,16 +29,8 @@ import numpy as np
 
 from potluck.episode import transcript, turns_in
 from potluck.fields import Options
-from potluck.tasks.base import (
-    Attempts,
-    DerivedTask,
-    Graded,
-    Split,
-    Task,
-    TaskError,
-    graded,
-    number_of,
-)
+from potluck.tasks import base
+from potluck.tasks.base import Attempts, DerivedTask, Graded, Task, TaskError
 from potluck.types import OUT_OF_ROOM, Completion, Episode, Problem
 
 Format = Literal["text", "messages"]
@@ -113,7 +105,7 @@ def load_function(what: str, name: str) -> tuple[Callable[..., Any], str]:
             return own, hashlib.sha256(inspect.getsource(own).encode()).hexdigest()
         except OSError:  # typed at a prompt that keeps no text
             raise TaskError(f"{what} has no source; define it in a file, or in a cell") from None
-    module, file = _from_file(what, place) if place.endswith(".py") else _module(what, place)
+    module, file = _imported(what, place)
     function = HANDED.get().get(name, getattr(module, attribute, None))
     if not callable(function):
         found = "is no function" if hasattr(module, attribute) else "is not there"
@@ -133,7 +125,7 @@ class CustomRewards(DerivedTask):
         self._rewards = tuple(rewards)
         self._names = _short_names([reward.name for reward in rewards])
         self._columns = columns or (lambda p: {"question": p.question, "answer": p.answer})
-        first = next((id for split in get_args(Split) for id in task.ids(split)), None)
+        first = next((id for split in get_args(base.Split) for id in task.ids(split)), None)
         self._first = task.problem(first) if first else None
         if self._first:
             given = _given(Attempts([self._first], [], [], []), "text", self._columns)
@@ -172,7 +164,7 @@ class CustomRewards(DerivedTask):
         totals, parts = [0.0] * len(answers.texts), {}
         for name, reward in zip(self._names, self._rewards, strict=True):
             if reward.function is None:
-                values, _ = graded(self._task, *answers)
+                values, _ = base.graded(self._task, *answers)
             else:
                 values = _called(reward, reward.format, answers, self._columns)
             parts[name] = values
@@ -262,7 +254,7 @@ def _called(reward: Reward, format: Format, answers: Attempts, columns: ColumnsO
         )
     said = f"reward {reward.name!r} returned"
     return [
-        0.0 if value is None else number_of(value, said, f" for completion {i}")
+        0.0 if value is None else base.number_of(value, said, f" for completion {i}")
         for i, value in enumerate(values)
     ]
 
@@ -298,46 +290,41 @@ def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return [inspect.Parameter("anything", inspect.Parameter.VAR_KEYWORD)]
 
 
-def _from_file(what: str, place: str) -> tuple[ModuleType, Path]:
-    file = Path(place).expanduser()
-    if not file.is_file():
+def _imported(what: str, place: str) -> tuple[ModuleType, Path]:
+    """Import, and so run, a file or a module; return it, and its file."""
+    file, is_file = Path(place).expanduser(), place.endswith(".py")
+    if is_file and not file.is_file():
         raise TaskError(
             f"{what}: there is no file {file}; a relative path begins in the current "
             f"directory, {Path.cwd()}"
         )
-    # By its content: two functions of one file share a module, a changed file is another one.
+    try:
+        module = _run(file) if is_file else importlib.import_module(place)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise TaskError(
+            f"{what} cannot be imported ({reason}); expected a module on Python's path, or "
+            f"a file FILE.py:FUNCTION"
+        ) from error
+    if not (its_file := getattr(module, "__file__", None)):
+        raise TaskError(f"{what}: module {place} has no file; name one that has")
+    return module, Path(its_file)
+
+
+def _run(file: Path) -> ModuleType:
+    """Run a file, once for each content: its functions share a module, another content is another
+    one. Not by an import: where a file changes within a second, at one size, its cache is stale."""
     path = hashlib.sha256(str(file.absolute()).encode()).hexdigest()
     own_name = f"potluck_reward_{path[:12]}{_sha256(file)[:12]}"
-    if own_name in sys.modules:
-        return sys.modules[own_name], file
-    module = ModuleType(own_name)
-    module.__file__ = str(file)
-    sys.modules[own_name] = module  # before it runs, as an import does: dataclasses look there
-    try:
-        # Not by an import: a file that changes within a second, at one size, has a stale cache.
-        exec(compile(file.read_bytes(), file, "exec"), module.__dict__)
-    except Exception as error:
-        del sys.modules[own_name]
-        raise _not_imported(what, error) from error
-    return module, file
-
-
-def _module(what: str, place: str) -> tuple[ModuleType, Path]:
-    try:
-        module = importlib.import_module(place)
-    except Exception as error:
-        raise _not_imported(what, error) from error
-    if not (file := getattr(module, "__file__", None)):
-        raise TaskError(f"{what}: module {place} has no file; name one that has")
-    return module, Path(file)
-
-
-def _not_imported(what: str, error: Exception) -> TaskError:
-    reason = f"{type(error).__name__}: {error}".splitlines()[0]
-    return TaskError(
-        f"{what} cannot be imported ({reason}); expected a module on Python's path, or "
-        f"a file FILE.py:FUNCTION"
-    )
+    if own_name not in sys.modules:
+        module = sys.modules[own_name] = ModuleType(own_name)  # dataclasses look there
+        module.__file__ = str(file)
+        try:
+            exec(compile(file.read_bytes(), file, "exec"), module.__dict__)
+        except Exception:
+            del sys.modules[own_name]
+            raise
+    return sys.modules[own_name]
 
 
 def _sha256(file: Path) -> str:

@@ -294,19 +294,16 @@ def test_a_run_of_trackio_that_a_user_has_open_stays_open(home, tmp_path, capsys
 
 
 def test_wandb_knows_no_account_in_an_empty_home_and_asks_no_user(home, monkeypatch):
+    import wandb
+
     assert not has_credentials()
     monkeypatch.setenv("WANDB_API_KEY", "0" * 3)
     with pytest.raises(PotluckError, match=r"wandb: .*; call `wandb login --relogin`"):
         has_credentials()
-
-
-def test_whether_wandb_knows_an_account_is_not_asked_of_its_server(monkeypatch):
-    import wandb
-
     heard = []
     monkeypatch.setattr(wandb, "login", lambda **how: heard.append(how) or True)
     assert has_credentials()
-    assert heard == [{"prompt": False, "verify": False}]
+    assert heard == [{"prompt": False, "verify": False}]  # nor its server
     monkeypatch.setattr(wandb, "run", object())  # whoever has a run open has an account
     monkeypatch.setattr(wandb, "login", None)
     assert has_credentials()

@@ -9,23 +9,7 @@ import msgspec
 
 from potluck.reports.answers import ControlAnswer
 from potluck.reports.tokens import Recorded, columns_of
-from potluck.show.web.views import (
-    Columns,
-    ControlView,
-    CurvesView,
-    EventView,
-    ExperimentEntry,
-    Kept,
-    KeptRun,
-    KeptTable,
-    NodeView,
-    PairView,
-    RunEntry,
-    RunView,
-    StartView,
-    TextsView,
-    TextView,
-)
+from potluck.show.web import views
 
 NOW_S = 1_790_000_000.0
 HOSTILE = "<img src=x onerror=document.title='ran'>"
@@ -34,11 +18,11 @@ DIGITS = "digits-size"
 SCRIPT = "<script>document.title='ran'</script> 3+4=7"
 
 
-def made_run(nodes: Sequence[str] = ("large", "small", "wide"), rounds: int = 60) -> RunView:
+def made_run(nodes: Sequence[str] = ("large", "small", "wide"), rounds: int = 60) -> views.RunView:
     """Make a run whose nodes learn at different speeds, each with every field measured."""
     graded = range(0, rounds + 1, 10)
     settings = {"task.name": "digits", "plan": "vertical", "seed": "1", "objective.limit": "50"}
-    return RunView(
+    return views.RunView(
         name="digits-size",
         now_s=NOW_S,
         rounds=rounds,
@@ -46,7 +30,7 @@ def made_run(nodes: Sequence[str] = ("large", "small", "wide"), rounds: int = 60
         settings={**settings, "group_size": "8", "problems_per_round": "36"},
         nodes=[made_node(name, place, rounds) for place, name in enumerate(nodes)],
         curves={
-            name: CurvesView(first=0, columns=made_curves(name, place, rounds))
+            name: views.CurvesView(first=0, columns=made_curves(name, place, rounds))
             for place, name in enumerate(nodes)
         },
         evaluations={
@@ -69,15 +53,15 @@ def made_run(nodes: Sequence[str] = ("large", "small", "wide"), rounds: int = 60
     )
 
 
-def states(view: RunView, **changes: dict[str, Any]) -> list[NodeView]:
+def states(view: views.RunView, **changes: dict[str, Any]) -> list[views.NodeView]:
     """Return the run's nodes, those in ``changes`` in another state."""
     return [
         msgspec.structs.replace(node, **changes.get(node.name, {})) for node in view.nodes or []
     ]
 
 
-def made_node(name: str, place: int, rounds: int) -> NodeView:
-    return NodeView(
+def made_node(name: str, place: int, rounds: int) -> views.NodeView:
+    return views.NodeView(
         name=name,
         model="Qwen2-tiny",
         parameters=[1_240_000, 310_000, 2_600_000][place % 3],
@@ -92,33 +76,29 @@ def made_node(name: str, place: int, rounds: int) -> NodeView:
 
 
 def made_control(
-    node: str, difference: tuple[float, float, float] | None = None, rounds: int = 30
-) -> ControlView:
+    node: str, difference: tuple[float, float, float] | None = None
+) -> views.ControlView:
     """Make the control "half" of a node; without a difference it is being made."""
     answer = None
     if difference:
         answer = ControlAnswer(node, "half", 0.72, 0.66, difference, 288, (3600, 3600))
-    rewards = [learned(at, 2) for at in range(rounds)]
-    columns: Columns = {"round": [float(at) for at in range(rounds)], "own_reward_mean": rewards}
+    rounds, rewards = [float(at) for at in range(30)], [learned(at, 2) for at in range(30)]
+    columns: views.Columns = {"round": [*rounds], "own_reward_mean": [*rewards]}
     verdict = answer.verdict if answer else ""
     told = {"how": "by itself", "columns": columns, "answer": answer, "verdict": verdict}
-    return ControlView(node=node, kind="half", **told)
+    return views.ControlView(node=node, kind="half", **told)
 
 
 def learned(at: float, place: int) -> float:
     return round(0.15 + 0.75 * (1 - math.exp(-at / (14 + 9 * (place % 5)))), 4)
 
 
-def made_curves(name: str, place: int, rounds: int) -> Columns:
+def made_curves(name: str, place: int, rounds: int) -> views.Columns:
     dice = random.Random(name)
     spread = [0.05 * abs(dice.gauss(0, 1)) for _ in range(rounds)]
     own = [min(1, learned(at, place) + more) for at, more in enumerate(spread)]
-    about = {"gradient_norm": 0.4, "rows_trained": 200, "filtered_share": 0.3, "sent_bytes": 13_250}
-    about |= {
-        "seconds/write": 0.7,
-        "seconds/learn": 1.7,
-        "seconds/wait": [1.2, 0.05, 4.0][place % 3],
-    }
+    about = {"gradient_norm": 0.4, "rows_trained": 200, "seconds/write": 0.7, "seconds/learn": 1.7}
+    about["seconds/wait"] = [1.2, 0.05, 4.0][place % 3]
     return {
         "round": [float(at) for at in range(rounds)],
         "own_reward_mean": list(own),
@@ -143,7 +123,7 @@ def made_pair(is_own: bool, row: int, column: int) -> dict[str, float | None]:
     return pair if is_own else {**pair, "gradient_share": 0.2 if far > 0.5 else None}
 
 
-def made_events(nodes: Sequence[str], rounds: int) -> list[EventView]:
+def made_events(nodes: Sequence[str], rounds: int) -> list[views.EventView]:
     me, other = nodes[0], nodes[-1]
     told = {
         "joined": f"{other} joined",
@@ -152,12 +132,14 @@ def made_events(nodes: Sequence[str], rounds: int) -> list[EventView]:
         "message": f"{other}: 0.8 nats a token likelier to {me} than it claims",
     }
     return [
-        EventView(time_s=NOW_S - 600 + at, round=rounds - 4 + at, node=me, kind=kind, text=text)
+        views.EventView(
+            time_s=NOW_S - 600 + at, round=rounds - 4 + at, node=me, kind=kind, text=text
+        )
         for at, (kind, text) in enumerate(told.items())
     ]
 
 
-def made_text(round: int, index: int, author: str, text: str = "") -> TextView:
+def made_text(round: int, index: int, author: str, text: str = "") -> views.TextView:
     dice = random.Random(f"{round} {index} {author}")
     usual = ["4+3", "+0", "=", "7", ";", "3+4", "+0=7", ";", "5+9+0=1", "4", "#", "1477"]
     pieces = [text] if text else usual
@@ -177,7 +159,7 @@ def made_text(round: int, index: int, author: str, text: str = "") -> TextView:
         measure="log-ratio" if author == "large" else "ln p",
         **columns_of(pieces, ratios),
     )
-    return TextView(
+    return views.TextView(
         **place,
         reward=reward,
         text="".join(pieces),
@@ -188,18 +170,18 @@ def made_text(round: int, index: int, author: str, text: str = "") -> TextView:
     )
 
 
-def made_texts(node: str, round: int = 59, extra: str = "") -> TextsView:
+def made_texts(node: str, round: int = 59, extra: str = "") -> views.TextsView:
     """Make the completions of a round; ``extra`` is the text of one more."""
     texts = [made_text(round, at, author) for author in ("large", "small") for at in range(5)]
     if extra:
         texts.append(made_text(round, 9, "small", extra))
-    return TextsView(node=node, rounds=list(range(50, 60)), texts=texts)
+    return views.TextsView(node=node, rounds=list(range(50, 60)), texts=texts)
 
 
 MAZE = ["#########", "#@..#...#", "#.#.#.#.#", "#.#...#G#", "#########"]
 
 
-def made_episode(round: int, index: int, turns: int = 3, extra: str = "") -> TextView:
+def made_episode(round: int, index: int, turns: int = 3, extra: str = "") -> views.TextView:
     """Make an episode in a maze, every second one with its tokens; ``extra`` is said in it."""
     text = made_text(round, index, "large")
     moves = ["east", "south", extra or "north"]
@@ -224,41 +206,38 @@ def made_episode(round: int, index: int, turns: int = 3, extra: str = "") -> Tex
     )
 
 
-def made_pair_view(learner: str, author: str, rounds: int = 60) -> PairView:
-    dice = random.Random(learner + author)
-    columns: Columns = {"round": [float(at) for at in range(rounds)]}
+def made_pair_view(learner: str, author: str, rounds: int = 60) -> views.PairView:
+    columns: views.Columns = {"round": [float(at) for at in range(rounds)]}
     for place, name in enumerate(sorted(made_pair(True, 0, 0).keys() - {"staleness"})):
-        columns[name] = [
-            min(1, max(0, learned(at, place) + 0.04 * dice.gauss(0, 1))) for at in range(rounds)
-        ]
-    return PairView(learner=learner, author=author, columns=columns)
+        columns[name] = [learned(at, place) for at in range(rounds)]
+    return views.PairView(learner=learner, author=author, columns=columns)
 
 
-def made_start() -> StartView:
+def made_start() -> views.StartView:
     large, both = ["large"], ["large", "small"]
     reward, accuracy = {"large": 0.81, "small": 0.62}, {"large": 0.84, "small": None}
     live = {"rounds": 60, "done": 41, "nodes": both, "reward": reward, "changed_s": NOW_S}
     ended = {"rounds": 60, "done": 60, "nodes": large, "changed_s": NOW_S - 5e4}
     entry = {"experiment": "fig04_size", "name": "fig04_size, tiny", "done": 7, "total": 18}
-    return StartView(
+    return views.StartView(
         place="work/runs",
         runs=[
-            RunEntry(run=DIGITS, name=DIGITS, state="training", accuracy=accuracy, **live),
-            RunEntry(run="alone-large", name="alone-large", state="ended", **ended),
-            RunEntry(run="torn", name="torn", error="recipe.json is not JSON: it ends in line 3"),
+            views.RunEntry(run=DIGITS, name=DIGITS, state="training", accuracy=accuracy, **live),
+            views.RunEntry(run="alone-large", name="alone-large", state="ended", **ended),
+            views.RunEntry(run="torn", name="torn", error="recipe.json is not JSON: line 3"),
         ],
-        experiments=[ExperimentEntry(running=["lws seed 2"], changed_s=NOW_S, **entry)],
+        experiments=[views.ExperimentEntry(running=["lws seed 2"], changed_s=NOW_S, **entry)],
     )
 
 
-def made_kept() -> Kept:
+def made_kept() -> views.Kept:
     view = msgspec.structs.replace(made_run(("large", "small"), 50), is_over=True)
     texts = [made_texts("large"), made_texts("small")]
-    run = KeptRun(view=view, pairs=[made_pair_view("large", "small", 50)], texts=texts)
-    return Kept(
+    run = views.KeptRun(view=view, pairs=[made_pair_view("large", "small", 50)], texts=texts)
+    return views.Kept(
         title="Does it help to learn from each other?",
         lead=["`small` samples 0.71 right with the other's completions, and 0.58 alone."],
-        table=KeptTable(
+        table=views.KeptTable(
             title="In numbers",
             columns=["model, setting", "written", "sampled reward", "greedy"],
             rows=[["large, alone", "7,200", "0.83", "0.86"]],

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,22 +19,14 @@ from show.web.run_files import make_run, write_status
 from show.web.watching import asked, events
 
 
-def children_of(pid):
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            if int(status.read_text().rpartition(")")[2].split()[1]) == pid:
-                found.append(int(status.parent.name))
-        except OSError:
-            continue
-    return found
-
-
-def watchers_of(pid):
-    """Processes with which a process serves its page."""
-    return [
-        at for at in children_of(pid) if b"--of-run" in Path(f"/proc/{at}/cmdline").read_bytes()
-    ]
+def watcher_of(pid):
+    """The process with which a process serves its page."""
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = int(file.read_text().rpartition(")")[2].split()[1])
+            if parent == pid and b"--of-run" in file.with_name("cmdline").read_bytes():
+                return int(file.parent.name)
+    raise AssertionError(f"{pid} serves no page")
 
 
 def is_there(pid):
@@ -64,7 +56,7 @@ def test_a_page_has_the_last_state_before_its_server_ends(tmp_path):
         write_status(folder, "small", phase="learn")
         while not any(view.get("curves") for view in seen):
             time.sleep(0.05)
-        (watcher,) = watchers_of(os.getpid())
+        watcher = watcher_of(os.getpid())
         write_status(folder, "small", phase="ended", round=1)
     reader.join()
     assert not is_there(watcher)
@@ -83,7 +75,7 @@ def test_the_server_of_a_killed_process_ends(tmp_path):
     )
     address = process.stdout.readline().strip()
     assert asked(address, "start")["runs"]
-    (watcher,) = watchers_of(process.pid)
+    watcher = watcher_of(process.pid)
     process.kill()
     process.communicate()
     until_gone(watcher)
@@ -92,7 +84,7 @@ def test_the_server_of_a_killed_process_ends(tmp_path):
 def test_a_server_that_hangs_is_killed_at_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr(watching, "END_S", 0.2)
     with page_of(tmp_path / "r"):
-        (watcher,) = watchers_of(os.getpid())
+        watcher = watcher_of(os.getpid())
         os.kill(watcher, signal.SIGSTOP)
     assert not is_there(watcher)
 

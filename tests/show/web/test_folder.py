@@ -12,8 +12,10 @@ import pytest
 
 from potluck.reports import RoundReport
 from potluck.reports.answers import ControlAnswer, add_answers
+from potluck.reports.status import AuthorStatus
 from potluck.show.web import rounds as rounds_module
 from potluck.show.web.folder import NotHereError, WatchedRun
+from potluck.show.web.rounds import NodeRounds
 from show.terminal.run_folders import HOSTILE, metrics, source
 from show.web.run_files import append, make_run, write_status
 
@@ -228,19 +230,6 @@ def test_hostile_names_are_bounded_and_stay_what_they_are(tmp_path):
     assert max(map(len, columns)) < 200
 
 
-def test_what_no_browser_reads_as_json_is_never_sent(tmp_path):
-    folder = make_run(tmp_path / "r", "small", rounds=1)
-    append(folder / "small" / "metrics.jsonl", metrics(1, loss=float("inf"), seconds={}))
-    append(folder / "small" / "metrics.jsonl", metrics(2, reward_mean=None, seconds={}))
-    feed = looked(folder)
-    data = msgspec.json.encode(feed.view())
-    assert json.loads(data, parse_constant=pytest.fail)
-    columns = seen(feed)["curves"]["small"]["columns"]
-    assert columns["round"] == [0, 2]  # Infinity is not JSON
-    assert columns["reward_mean"][-1] is None
-    assert columns["seconds/write"] == [1.25, None]
-
-
 def test_a_run_is_over_when_all_nodes_that_are_here_have_ended_since_it_began(tmp_path):
     folder = make_run(tmp_path / "r", "small", "large", rounds=1)
     write_status(folder, "small", phase="ended", round=1)
@@ -298,3 +287,23 @@ def test_a_link_that_leads_out_of_the_run_is_not_followed(tmp_path):
     (folder / "large").symlink_to(make_run(tmp_path / "other", "large") / "large")
     with pytest.raises(NotHereError):
         looked(folder).texts("large")
+
+
+def test_an_older_round_goes_before_a_newer_one_when_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(rounds_module, "MOST_ROWS", 200)
+    rounds = NodeRounds()
+    for at in range(201):
+        rounds.add(at, at, {}, {})
+    columns = rounds.since(199).columns
+    assert len(columns["round"]) < 200
+    assert columns["round"][-100:] == list(range(101, 201))
+
+
+def test_means_are_over_an_authors_last_rounds_and_tell_how_old_they_are():
+    rounds = NodeRounds()
+    for at in range(29):
+        came = {"south": AuthorStatus(1, float(at))} if at < 27 else {}
+        rounds.add(1, at, {}, came)
+    cell = rounds.matrix()["south"]
+    assert cell["reward_mean"] == sum(range(17, 27)) / 10
+    assert cell["staleness"] == 2

@@ -62,6 +62,17 @@ def all_answers(play, count):
     return answers
 
 
+def played(task, text):
+    """What an environment says to one turn, played for the first time."""
+    play = task.environment.open()
+    play.begin(0, first(task))
+    play.act(0, Turn(text))
+    (said,) = all_answers(play, 1).values()
+    play.finish(0)
+    play.close()
+    return said
+
+
 def call(tool, **arguments):
     return ToolCall(tool, arguments)
 
@@ -122,10 +133,9 @@ def test_a_class_of_trl_is_played_as_it_is(made):
 def test_a_reward_may_be_async_and_an_instance_is_reset_and_not_made_again(made):
     task = made("Late", "environment", parameters={"goal": 5})
     turns = [Turn("", (call("which"),)), Turn("")]
-    first_time = task.environment.replay(first(task), turns)
-    assert first_time.reward == 0.25
-    again = task.environment.replay(first(task, 1), turns)
-    assert again.observations == first_time.observations
+    one, other = (task.environment.replay(first(task, i), turns) for i in range(2))
+    assert one.reward == 0.25
+    assert one.observations == other.observations
 
 
 def test_random_numbers_of_one_instance_are_not_those_of_another(made):
@@ -216,12 +226,7 @@ def test_a_play_that_is_closed_waits_for_no_step(apart):
 def test_an_environment_that_is_nobody_elses_pays_for_what_was_played_here_alone(made):
     task = made("Count")
     task.environment.grade = "own"
-    play = task.environment.open()
-    play.begin(0, first(task))
-    play.act(0, Turn("x"))
-    all_answers(play, 1)
-    play.finish(0)
-    play.close()
+    played(task, "x")
     assert says(task, "x") == ["x1"]
     with pytest.raises(EnvironmentFailed, match="no such episode is remembered here"):
         says(task, "a", "x")
@@ -256,14 +261,6 @@ def test_what_is_remembered_is_bounded_in_bytes(made, monkeypatch):
     assert says(task, "6") == [" " * 7]
 
 
-@pytest.mark.parametrize("content", ["a" * 400, "\U0001f600" * 400, ""])
-def test_what_is_remembered_counts_as_no_fewer_bytes_than_it_takes(content):
-    # A character takes 4 bytes where one of them is an emoji.
-    episode = Episode(((Observation(content, "add"),) * 9,) * 9, True, 0.0)
-    key = ("game/train/1", content * 9, b"", "", 0)
-    assert hosted._bytes_of(key, episode) > 90 * sys.getsizeof(content) + 81 * 120
-
-
 def test_a_failure_is_not_remembered(made, monkeypatch):
     task = made("Count")
     problem = first(task)
@@ -286,11 +283,7 @@ def test_only_an_environment_of_grade_own_reaches_the_network(apart, monkeypatch
         reached = [task.environment.has_network]
         task.environment.grade = "own"
         reached.append(task.environment.has_network)
-        play = task.environment.open()
-        play.begin(0, first(task))
-        play.act(0, Turn(port))
-        assert all_answers(play, 1)[0].observations[0].content == "connected"
-        play.close()
+        assert played(task, port).observations[0].content == "connected"
         task.environment.grade = "replay"
         assert [*reached, task.environment.has_network] == [False, True, False]
 

@@ -9,9 +9,10 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Protocol, TypeVar
+from typing import Annotated, ClassVar, Protocol, TypeVar
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from potluck.exchange.base import WireError, require_at_most, unpacked
@@ -40,6 +41,8 @@ LATEST_S = 1e11
 """Latest time of a line, seconds since 1970."""
 
 _OFFER = struct.Struct(f"<II{DIGEST_BYTES}s")
+_Public = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+_Session = Annotated[bytes, Meta(min_length=SESSION_BYTES, max_length=SESSION_BYTES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +62,9 @@ class Announcement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     version: int
     run: str
     node: str
-    public: bytes
-    """Key that it is signed with; ``KnownKeys`` knows whether ``node`` may have it."""
-    session: bytes
-    """Random bytes that ``node`` drew when it joined."""
+    public: _Public
+    session: _Session
     task: bytes
-    """Digest of what the nodes of a run agree on (``Provenance.task``)."""
     clock_s: float
     """Seconds since 1970 when ``node`` joined, and those since then: it never goes back."""
     packed: bytes
@@ -98,9 +98,8 @@ class SignedStatus(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     own_version: ClassVar = STATUS_VERSION
     most_bytes: ClassVar = LINE_BYTES
     version: int
-    public: bytes
-    session: bytes
-    """Session of the node, as in its announcements."""
+    public: _Public
+    session: _Session
     line: StatusLine
 
     @property
@@ -181,10 +180,6 @@ def read_signed(form: type[AnySigned], payload: Payload, *, run: str, node: str)
             f"{node!r} in run {run!r} was expected",
             "other run" if message.run != run else "forged",
         )
-    if (size := len(message.session)) != SESSION_BYTES:
-        raise WireError(f"{what} has a session of {size} bytes, not {SESSION_BYTES}")
-    if (size := len(message.public)) != KEY_BYTES:
-        raise WireError(f"{what} has a key of {size} bytes, not {KEY_BYTES}")
     message.require_sense()
     return message
 

@@ -93,6 +93,8 @@ _Whole = Annotated[int, Meta(ge=0, lt=BEYOND)]
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The header of version 2; ``docs/wire.md`` has each field."""
+
     version: ClassVar[int] = 2
     run: _Text
     round: _Whole
@@ -104,16 +106,11 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     top_k: _Whole
     top_p: float
     id_bits: Annotated[int, Meta(ge=1, le=31)]
-    """Bits of the largest token id; ids have as many planes as that takes bytes."""
     problems: msgspec.Raw
     """A list of texts. Read by itself, when it is known how many there may be."""
     digests: bytes
-    """Prompt digests, 8 bytes for each problem."""
     ends: bytes
-    """One byte for each completion: 0 (stop) or 1 (length), of an episode also 2 (turns) or 3
-    (room)."""
     problem_at: bytes
-    """Column of positions in ``problems``, one for each completion."""
     indices: bytes
     lengths: bytes
 
@@ -128,10 +125,7 @@ class TextHeader(Header, frozen=True, array_like=True, forbid_unknown_fields=Tru
 
     version: ClassVar[int] = 3
     questions: bytes
-    """Digests of the messages, 8 bytes for each problem; none in version 4 where completions are
-    for readers of one tokenizer, as in version 2."""
     text_sizes: bytes
-    """Column of 1 + the bytes of each text; 0: there is none."""
 
 
 class EpisodeHeader(TextHeader, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -139,11 +133,8 @@ class EpisodeHeader(TextHeader, frozen=True, array_like=True, forbid_unknown_fie
 
     version: ClassVar[int] = 4
     turn_counts: bytes
-    """Column of the number of turns of each completion."""
     turn_lengths: bytes
-    """Column of the tokens of each turn of all completions; 0 for those of a text alone."""
     observed: bytes
-    """Digests, 2 bytes for each turn that another one of its completion follows."""
 
 
 def header_of(message: Message, id_bits: int) -> Header:

@@ -1,12 +1,8 @@
-"""Completions as rows of a model, groups of rows as tensors, and the interface of a model that
-learns from them, here or on a server."""
+"""Completions as rows of a model, and groups of rows as tensors."""
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
-from functools import cached_property
-from pathlib import Path
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,13 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from potluck.model import Reader
-from potluck.objective.advantages import advantages_by_trust
-from potluck.objective.losses import Loss, share_of
-from potluck.objective.methods import ObjectiveConfig
-from potluck.objective.weights import WEIGHTS, Weight
-from potluck.rollout.base import Progress
-from potluck.types import Completion, Group, Observed
+from potluck.objective.trust import advantages_by_trust
+from potluck.types import Completion, Group, Observed, Row
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +35,7 @@ class Batch:
     """Bytes of each completion's text in UTF-8, special tokens left out; 1 at least. Of an episode
     those of its turns as they travel, tool calls included."""
     trusted_B: Tensor
-    """True in rows whose author is trusted: see ``objective/advantages.py``."""
+    """True in rows whose author is trusted: see ``objective/trust.py``."""
     reward_B: Tensor
     group_B: Tensor
     """Number of the group in which the row is compared."""
@@ -103,7 +94,7 @@ class Scored:
     kept_advantage_B: Tensor
     """Advantages after the filter and the weights; 0 where they, or a fault, took the row out."""
     metrics_BK: Tensor
-    """Numbers of ``passes.METRICS``, float64; NaN in rows that were not read."""
+    """Numbers of ``score.METRICS``, float64; NaN in rows that were not read."""
     dropped: Mapping[int, str] = field(default_factory=dict)
     """Foreign rows that made a number non-finite, and which number."""
     logp_reference_BT: Tensor | None = None
@@ -135,7 +126,6 @@ def pack(
     none."""
     rows = [row for group in groups for row in group.rows]
     length_B = torch.tensor([len(row.token_T) for row in rows])
-    as_sent = [(r.completion.text or "") if r.completion.turns else r.text for r in rows]
     trusted, advantages, counted = [], [], []
     for group in groups:
         count, past = len(group.rows), len(group.past_rewards)
@@ -166,7 +156,7 @@ def pack(
         ),
         advantage_B=torch.cat(advantages),
         mask_BT=torch.arange(int(length_B.max())) < length_B.unsqueeze(1),
-        bytes_B=torch.tensor([max(1, len(text.encode())) for text in as_sent]),
+        bytes_B=torch.tensor([max(1, len(_as_sent(row).encode())) for row in rows]),
         trusted_B=torch.cat(trusted),
         reward_B=torch.tensor([reward for group in groups for reward in group.rewards]),
         group_B=torch.tensor([at for at, group in enumerate(groups) for _ in group.rows]),
@@ -177,63 +167,5 @@ def pack(
     )
 
 
-def silent(done: int, total: int) -> None:
-    """Ignore progress: the default ``Progress``."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class UpdateReport:
-    """The updates of one round."""
-
-    updates: int
-    """Optimiser steps taken; 0 where nothing was left to learn."""
-    loss: float
-    """Loss of the last update, over the whole batch, KL included; dimensionless."""
-    gradient_norm: float
-    """L2 norm of the last update's gradient before it was clipped."""
-    learning_rate: float
-    """Rate of the last update; of the one that was due where none was made."""
-    scored: Scored
-    shares: Mapping[str, float]
-    """``Gradient.shares`` of the last update."""
-
-
-@dataclass(frozen=True, eq=False)
-class Learning(ABC):
-    """A model that learns; ``Learner`` has its weights here."""
-
-    name: str
-    """Name of this node: an own completion that makes a number non-finite is an error."""
-    policy: Reader
-    objective: ObjectiveConfig
-    _: KW_ONLY
-    longest: int = 1
-    """Limit of a completion in tokens, which ``loss_type = "dr_grpo"`` divides by."""
-    loss: Loss | None = None
-    """Own loss of the recipe; None: that of its importance scheme."""
-    custom_weight: Weight | None = None
-    """Own weight of trusted authors' completions; None: that of the method."""
-
-    @cached_property
-    def weight(self) -> Weight | None:
-        """Weight of trusted authors' completions; None: 1 for all."""
-        if self.custom_weight or not self.objective.weighs_successes:
-            return self.custom_weight
-        return WEIGHTS[self.objective.weight]
-
-    def share(self, part: tuple[int, int], whole: tuple[int, int]) -> float:
-        """Return the factor on the mean over a part of a batch: see ``share_of``."""
-        return share_of(part, whole, self.objective.loss_type, longest=self.longest)
-
-    @property
-    def parameters(self) -> int:
-        """Number of the model's weights; 0: not known here."""
-        return 0
-
-    @abstractmethod
-    def learn(self, batch: Batch, progress: Progress, *, round: int = 0) -> UpdateReport:
-        """Take the steps of a round, and return what they did; ``round`` decides the rate."""
-
-    @abstractmethod
-    def save(self, folder: Path, round: int, *, card: str) -> None:
-        """Write the checkpoint of ``round`` rounds into a node's folder, with its card."""
+def _as_sent(row: Row) -> str:
+    return (row.completion.text or "") if row.completion.turns else row.text

@@ -2,7 +2,7 @@
 
     scored = learner.score(batch)            pi_start, filter, weights: decided once a round
     gradient = learner.gradient(scored)      of the whole batch, unclipped; each untrusted author's
-                                             part is scaled to its bound (``bounded_scale``)
+                                             part is scaled to its bound (``trust.bounded_scale``)
     learner.step(gradient)                   clip it, one step of the optimiser
 
 ``learn`` is these three for a round. Its passes, and the model that each of them sees:
@@ -15,8 +15,9 @@
     update n    gradient, by the model after update n - 1: R = pi_theta / pi_start is no longer 1
     reference   read once a round, in the pass that scores, and in no later one
 
-With several processes as one node, all of them call these functions, or none, and what one finds
-out about a row is told to all, so that each decides the same.
+Trusted authors and the KL share a pass; each author that is not trusted has one of its own, as its
+norm is bounded. With several processes as one node, all of them call these functions, or none, and
+what one finds out about a row is told to all, so that each decides the same.
 """
 
 import math
@@ -30,13 +31,21 @@ from torch import Tensor
 
 from potluck.model import LanguageModel, LearningRate
 from potluck.model.training import adapter_off, trained
-from potluck.node.learning import passes
-from potluck.node.learning.batch import Batch, Learning, Scored, UpdateReport, silent
+from potluck.node.learning.base import Learning, UpdateReport, silent
+from potluck.node.learning.batch import Batch, Scored
 from potluck.node.learning.group import SINGLE_PROCESS, ProcessGroup
-from potluck.node.learning.passes import Gradient, Portion
+from potluck.node.learning.passes import (
+    Gradient,
+    Portion,
+    has_dropout,
+    norm_of,
+    portions_of,
+    require_foreign,
+)
+from potluck.node.learning.score import candidates, completed, policy_loss, score_rows, unscored
 from potluck.node.storage import checkpoint
-from potluck.objective.advantages import bounded_scale
 from potluck.objective.losses import kl_loss
+from potluck.objective.trust import bounded_scale
 from potluck.rollout.base import Progress
 from potluck.types import NonFiniteError
 
@@ -61,11 +70,6 @@ class Learner(Learning):
     @property
     def parameters(self) -> int:
         return sum(p.numel() for p in self.policy.network.parameters())
-
-    def share(self, part: tuple[int, int], whole: tuple[int, int]) -> float:
-        # The gradient becomes the mean over the processes, but the loss is a sum over rows.
-        rows, tokens = (count * self.processes.size for count in part)
-        return super().share((rows, tokens), whole)
 
     def save(self, folder: Path, round: int, *, card: str) -> None:
         self.processes.broadcast("save", self.name)
@@ -95,7 +99,7 @@ class Learner(Learning):
     def _updates(self, batch: Batch, due: int, progress: Progress) -> UpdateReport:
         self._set_rate(due)
         scored, gradient = self.score_and_gradient(batch, progress)
-        updates, last = 0, Gradient((), 0.0, 0.0, shares=gradient.shares)
+        updates, loss, norm, shares = 0, 0.0, 0.0, gradient.shares
         for update in range(self.objective.updates_per_round):
             if update:
                 gradient = self.gradient(scored, progress)
@@ -106,18 +110,19 @@ class Learner(Learning):
                 break
             self._set_rate(due + update)
             self.step(gradient)
-            updates, last = update + 1, replace(gradient, tensors=())
+            updates, loss, norm = update + 1, gradient.loss, gradient.norm
+            shares = gradient.shares
             del gradient  # the next one needs its memory
         rate = self.optimizer.param_groups[0]["lr"]
-        return UpdateReport(updates, last.loss, last.norm, rate, scored, last.shares)
+        return UpdateReport(updates, loss, norm, rate, scored, shares)
 
     def score(self, batch: Batch) -> Scored:
         """Compute ln pi_start, filter and weights of every row that may teach, without dropout.
         Raise NonFiniteError if an own completion's log-probability, or a parameter, is not finite.
         """
-        scored = passes.unscored(batch, has_reference=self.reference is not None)
+        scored = unscored(batch, has_reference=self.reference is not None)
         kl_B = self._kl_rows(batch)
-        rows_B = kl_B | (passes.candidates(batch, self.name, self.objective) != 0)
+        rows_B = kl_B | (candidates(batch, self.name, self.objective) != 0)
         self.policy.network.eval()
         with torch.no_grad():
             for portion in self._portions(batch, rows_B, silent):
@@ -144,8 +149,8 @@ class Learner(Learning):
         if self._in_two_passes:
             scored = self.score(batch)
         else:
-            scored = passes.unscored(batch, has_reference=self.reference is not None)
-            advantage_B = passes.candidates(batch, self.name, self.objective)
+            scored = unscored(batch, has_reference=self.reference is not None)
+            advantage_B = candidates(batch, self.name, self.objective)
             gradient = self._bounded_sum(scored, advantage_B, progress)
             scored = self._completed(scored)
             if not scored.dropped and math.isfinite(gradient.norm):
@@ -199,10 +204,10 @@ class Learner(Learning):
         tensors = [parameter.grad for parameter in trained(network)]
         network.zero_grad()
         loss = sum(self.processes.all_gather(loss)) / self.processes.size
-        return Gradient(tensors, loss, passes.norm_of(tensors))
+        return Gradient(tensors, loss, norm_of(tensors))
 
     def _portions(self, batch: Batch, rows_B: Tensor, progress: Progress) -> Iterator[Portion]:
-        return passes.portions_of(batch, rows_B, self.micro_batch_tokens, self.processes, progress)
+        return portions_of(batch, rows_B, self.micro_batch_tokens, self.processes, progress)
 
     def _forward(self, portion: Portion, scored: Scored, kl_B: Tensor, *, is_first: bool) -> Tensor:
         """Compute ln pi_theta of a portion's rows; in their first pass it is ln pi_start, too."""
@@ -214,7 +219,7 @@ class Learner(Learning):
         )
         if is_first and len(portion.row_M):
             found = logp_MT.detach().cpu(), entropy_MT.cpu()
-            passes.score_rows(self, scored, portion, found)
+            score_rows(self, scored, portion, found)
         return logp_MT
 
     def _read_reference(self, portion: Portion, scored: Scored, kl_B: Tensor) -> None:
@@ -252,21 +257,30 @@ class Learner(Learning):
         (row_M, micro), batch, device = portion, scored.batch, logp_MT.device
         kept_M, own_M, terms = scored.kept_advantage_B[row_M], kl_B[row_M], []
         if kept_M.any():
-            terms.append(passes.policy_loss(self, portion, scored, logp_MT))
+            loss = policy_loss(self, portion, scored, logp_MT)
+            counted = batch.rows_counted, batch.tokens_counted
+            terms.append(self._share((len(kept_M), int(micro.mask_BT.sum())), counted) * loss)
         if own_M.any():
             assert scored.logp_reference_BT is not None
             reference_MT = scored.logp_reference_BT[row_M[own_M], : logp_MT.shape[1]].to(device)
             mask_MT = micro.mask_BT[own_M].to(device)
             kl = kl_loss(logp_MT[own_M.to(device)], reference_MT, mask_MT, self.objective)
-            terms.append(self.share(micro.size(own_M), batch.size(kl_B)) * kl)
+            terms.append(self._share(micro.size(own_M), batch.size(kl_B)) * kl)
         return terms
+
+    def _share(self, part: tuple[int, int], whole: tuple[int, int]) -> float:
+        """Return the factor on the mean over ``part``, its rows and tokens. The gradient becomes
+        the mean over the processes, and the loss is a sum over rows, so it has their number."""
+        rows, tokens = (count * self.processes.size for count in part)
+        return self.share((rows, tokens), whole)
 
     def _kl_rows(self, batch: Batch) -> Tensor:
         """Return a mask [B] of the rows whose distance from the reference is in the loss."""
         return batch.by(self.name) & (self.reference is not None)
 
     def _completed(self, scored: Scored) -> Scored:
-        """Put the scores of all processes together, and complete them."""
+        """Put the scores of all processes together, drop foreign rows whose log-probability is not
+        finite, and apply a weight that needs the whole batch."""
         mine = [scored.metrics_BK, scored.logp_start_BT, scored.entropy_BT, scored.kept_advantage_B]
         if scored.logp_reference_BT is not None:
             mine.append(scored.logp_reference_BT)
@@ -274,7 +288,7 @@ class Learner(Learning):
             read_B = theirs[0][:, 0].isfinite()
             for column_B, found_B in zip(mine, theirs, strict=True):
                 column_B[read_B] = found_B[read_B]
-        return passes.completed(self, scored, self.policy)
+        return completed(self, scored, self.policy)
 
     def _rows_to_blame(self, scored: Scored) -> dict[int, str]:
         """Find, one by one, the rows whose gradient alone is not finite. Rare, so it may be slow.
@@ -286,7 +300,7 @@ class Learner(Learning):
             alone = replace(scored, kept_advantage_B=alone_B)
             if not math.isfinite(self._pass(alone, alone_B != 0, nothing_B, silent).norm):
                 completion = scored.batch.completions[row]
-                passes.require_foreign(completion, "gradient", self.policy, self.name)
+                require_foreign(completion, "gradient", self.policy, self.name)
                 found[row] = "gradient"
         if not found:
             raise NonFiniteError(
@@ -304,4 +318,4 @@ class Learner(Learning):
     def _in_two_passes(self) -> bool:
         """True with a weight that needs all scores, or where training is another policy."""
         needs_batch = self.weight is not None and self.weight.needs_batch
-        return needs_batch or passes.has_dropout(self.policy)
+        return needs_batch or has_dropout(self.policy)

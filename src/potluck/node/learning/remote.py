@@ -21,9 +21,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from potluck.model import LearningRate
 from potluck.model.loading import SERVED
-from potluck.node.learning import passes
-from potluck.node.learning.batch import Batch, Learning, Scored, UpdateReport
+from potluck.node.learning.base import Learning, UpdateReport
+from potluck.node.learning.batch import Batch, Scored
 from potluck.node.learning.passes import Portion
+from potluck.node.learning.score import candidates, completed, policy_loss, score_rows, unscored
 from potluck.node.storage import checkpoint
 from potluck.rollout.base import Progress
 from potluck.rollout.tinker import TinkerSession
@@ -52,7 +53,9 @@ class RemoteLearner(Learning):
             return UpdateReport(0, 0.0, 0.0, rate, scored, {})
         micro = batch.rows(row_M)
         logp_MT = scored.logp_start_BT[row_M, : micro.mask_BT.shape[1]].requires_grad_()
-        loss = passes.policy_loss(self, Portion(row_M, micro), scored, logp_MT)
+        loss = policy_loss(self, Portion(row_M, micro), scored, logp_MT)
+        part = len(row_M), int(micro.mask_BT.sum())
+        loss = loss * self.share(part, (batch.rows_counted, batch.tokens_counted))
         loss.backward()
         assert logp_MT.grad is not None
         if not loss.isfinite():
@@ -74,8 +77,8 @@ class RemoteLearner(Learning):
         return UpdateReport(1, loss.item(), norm, rate, scored, {})
 
     def _score(self, batch: Batch, progress: Progress) -> Scored:
-        scored = passes.unscored(batch, has_reference=False)
-        row_M = passes.candidates(batch, self.name, self.objective).nonzero().squeeze(1)
+        scored = unscored(batch, has_reference=False)
+        row_M = candidates(batch, self.name, self.objective).nonzero().squeeze(1)
         if len(row_M):
             micro = batch.rows(row_M)
             rows = list(zip(micro.prompts, micro.tokens, strict=True))
@@ -83,9 +86,9 @@ class RemoteLearner(Learning):
             logp_MT = pad_sequence([torch.from_numpy(p_T) for p_T in found], batch_first=True)
             # No entropy is told, so that a weight that reads it is not finite.
             read = logp_MT.clamp(max=0), torch.full_like(logp_MT, torch.nan)
-            passes.score_rows(self, scored, Portion(row_M, micro), read)
+            score_rows(self, scored, Portion(row_M, micro), read)
             progress(len(rows), len(rows))
-        return passes.completed(self, scored)
+        return completed(self, scored)
 
     def save(self, folder: Path, round: int, *, card: str) -> None:
         text = json.dumps(self.session.save(f"round-{round:06d}"))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from potluck.model.sharding import ShardedModel
-from potluck.node.learning.batch import Batch, Learning
+from potluck.node.learning.base import Learning
+from potluck.node.learning.batch import Batch
 from potluck.node.learning.group import ProcessGroup, ProcessGroupError
 from potluck.node.learning.learner import Learner
 from potluck.node.storage import checkpoint

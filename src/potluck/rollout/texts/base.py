@@ -45,6 +45,7 @@ class Cost:
 
 NOTHING = Cost()
 NO_TOKENS = np.zeros(0, np.int32)
+Ended = tuple[End, str, bytes, tuple[int, ...], bytes]  # fields of a Completion, from ``end`` on
 
 
 @dataclass(frozen=True, slots=True)

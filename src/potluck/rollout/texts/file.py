@@ -18,7 +18,7 @@ import msgspec
 from potluck.episode import EnvironmentFailed, Turn, digest_of, text_of, turns_in
 from potluck.files import derived_seed
 from potluck.rollout.base import EngineSettings, Progress, Requests, RolloutError
-from potluck.rollout.texts.base import NO_TOKENS, Written, can_be_read
+from potluck.rollout.texts.base import NO_TOKENS, Ended, Written, can_be_read
 from potluck.rollout.texts.endpoint import turn_in
 from potluck.types import Completion, End, Problem
 
@@ -94,25 +94,23 @@ class FileEngine:
                 most = self._settings.max_new_tokens
                 self._tell_once(problem, f"longer than {most} tokens can be")
             drawn = sorted(random.sample(range(len(usable)), min(request.count, len(usable))))
-            ended = [(text, self._end(problem, text)) for text in map(usable.__getitem__, drawn)]
-            ends = [(text, *end) for text, end in ended if end]
-            written += [
-                Completion(problem.id, author, i, NO_TOKENS, None, end, text, b"", turns, observed)
-                for i, (text, end, turns, observed) in enumerate(ends)
-            ]
+            ended = filter(None, [self._ended(problem, usable[place]) for place in drawn])
+            for index, each in enumerate(ended):
+                written.append(Completion(problem.id, author, index, NO_TOKENS, None, *each))
             progress(len(written), total)
         return Written(tuple(written))
 
-    def _end(self, problem: Problem, text: str) -> tuple[End, tuple[int, ...], bytes] | None:
-        """Tell the end, turns and digests of a solution; None: an episode that does not end."""
+    def _ended(self, problem: Problem, text: str) -> Ended | None:
+        """Make a completion's fields of a solution; None: an episode that does not end."""
         if not (environment := self._settings.environment):
-            return "stop", (), b""
+            return "stop", text, b"", (), b""
         with suppress(EnvironmentFailed):
             turns = turns_in(text) or ()
             episode = environment.replay(problem, turns)
             if episode.done or len(turns) == len(episode.observations) == environment.max_turns:
                 observed = b"".join(map(digest_of, episode.observations[: len(turns) - 1]))
-                return "stop" if episode.done else "turns", (0,) * len(turns), observed
+                end: End = "stop" if episode.done else "turns"
+                return end, text, b"", (0,) * len(turns), observed
         self._tell_once(problem, "that do not play to an end here")
         return None
 

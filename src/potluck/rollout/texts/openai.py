@@ -27,6 +27,7 @@ from potluck.rollout.texts.base import (
     Books,
     Choices,
     Cost,
+    Ended,
     Written,
     can_be_read,
 )
@@ -115,21 +116,19 @@ class TextRound:
         self.count, self.under_way = 0, Cost()
         self.slots = asyncio.Semaphore(engine.options.concurrency)
         self.kept = engine.books.begin(seed)  # answers that came before a crash
-        self.texts: dict[ChatRequest, list[tuple[str, End]]] = {}
+        self.written: dict[ChatRequest, list[Ended]] = {}
         self.trouble = ""  # why nothing more is asked in this round
         self.refused: tuple[str, int] | None = None  # why a question was not taken, and the status
         self.unusable: list[str] = []  # why episodes are left out
 
     def completions(self, author: str) -> list[Completion]:
         """List the texts in the order of the requests, with indices without gaps."""
-        pairs: list[list[tuple[str, End]]] = [[] for _ in self.requests]
-        for ask in sorted(self.texts):
-            pairs[ask.place] += self.texts[ask]
-        return [
-            Completion(request.problem.id, author, index, NO_TOKENS, None, end, text)
-            for request, of_problem in zip(self.requests, pairs, strict=True)
-            for index, (text, end) in enumerate(of_problem)
-        ]
+        made, indices = list[Completion](), [count() for _ in self.requests]
+        for ask in sorted(self.written):
+            id, index = self.requests[ask.place].problem.id, indices[ask.place]
+            for each in self.written[ask]:
+                made.append(Completion(id, author, next(index), NO_TOKENS, None, *each))
+        return made
 
     async def ask_all(self) -> None:
         """Ask until all is answered or left out."""
@@ -222,8 +221,8 @@ class TextRound:
 
     def _take(self, ask: ChatRequest, choices: Choices) -> list[ChatRequest]:
         self.engine.has_written, dialect = True, self.engine.dialect
-        self.texts[ask] = [pair for pair in choices if pair]
-        self.count += len(self.texts[ask])
+        self.written[ask] = [(pair[1], pair[0], b"", (), b"") for pair in choices if pair]
+        self.count += len(self.written[ask])
         if ask.count == 1:
             return []
         dialect.takes_n |= len(choices) > 1
@@ -256,25 +255,12 @@ class EpisodeRound(TextRound):
     def __init__(self, engine: OpenAIEngine, requests: Requests, seed: int) -> None:
         super().__init__(engine, requests, seed)
         assert engine.settings.environment
-        self._environment, self._longest = (
-            engine.settings.environment,
-            engine.settings.max_new_tokens,
-        )
+        self._environment = engine.settings.environment
+        self._longest = engine.settings.max_new_tokens
         self._open = asyncio.Semaphore(engine.options.concurrency)
         self._talks: dict[ChatRequest, Conversation] = {}
         self._play: Play
         self._ears: Ears[Step | EnvironmentFailed]
-
-    def completions(self, author: str) -> list[Completion]:
-        made: list[Completion] = []
-        indices = [count() for _ in self.requests]
-        for ask, talk in sorted(self._talks.items(), key=lambda pair: pair[0]):
-            if talk.end:
-                id, index = self.requests[ask.place].problem.id, next(indices[ask.place])
-                text, turns = text_of(talk.turns), (0,) * len(talk.turns)
-                given = NO_TOKENS, None, talk.end, text, b"", turns, talk.observed
-                made.append(Completion(id, author, index, *given))
-        return made
 
     async def ask_all(self) -> None:
         with closing(self._environment.open()) as self._play:
@@ -296,12 +282,14 @@ class EpisodeRound(TextRound):
                 await asyncio.to_thread(self._play.finish, talk.number)
             except EnvironmentFailed as error:
                 talk.unusable = str(error)
-        if talk.end and not can_be_read(text_of(talk.turns), self._longest):
+        text, turns = text_of(talk.turns), (0,) * len(talk.turns)
+        if talk.end and not can_be_read(text, self._longest):
             talk.unusable = f"longer than {self._longest} tokens can be"
         if talk.unusable:
-            talk.end = None
             self.unusable.append(talk.unusable)
-        self.count += talk.end is not None
+        elif talk.end:
+            self.written[ask] = [(talk.end, text, b"", turns, talk.observed)]
+            self.count += 1
         return []
 
     def _take(self, ask: ChatRequest, choices: Choices) -> list[ChatRequest]:

@@ -78,22 +78,20 @@ def read_response(
             f"wrote {len(choices)} completions of {request.problem.id!r}, not {request.count}",
             "each index is to come once",
         )
-    return [_completion(choice, request, policy, client, author) for choice in choices]
-
-
-def _completion(
-    choice: _Choice, request: ServerRequest, policy: LanguageModel, client: VllmClient, author: str
-) -> Completion:
-    what = f"wrote completion {choice.index} of {request.problem.id!r}"
-    if choice.prompt_token_ids not in (None, request.body["prompt"]):
-        raise client.refuse(f"{what} behind another prompt", "it must take token ids as they are")
-    told = choice.token_ids, choice.logprobs.token_logprobs, choice.finish_reason
-    try:
-        read = read_written(*told, most=request.token_budget, policy=policy)
-    except NotWritten as error:
-        why, way_out = error.args
-        raise client.refuse(f"{what} {why}", way_out) from None
-    return Completion(request.problem.id, author, choice.index, *read)
+    completions, id = [], request.problem.id
+    for choice in choices:
+        what = f"wrote completion {choice.index} of {id!r}"
+        if choice.prompt_token_ids not in (None, request.body["prompt"]):
+            way_out = "it must take token ids as they are"
+            raise client.refuse(f"{what} behind another prompt", way_out)
+        told = choice.token_ids, choice.logprobs.token_logprobs, choice.finish_reason
+        try:
+            read = read_written(*told, most=request.token_budget, policy=policy)
+        except NotWritten as error:
+            why, way_out = error.args
+            raise client.refuse(f"{what} {why}", way_out) from None
+        completions.append(Completion(id, author, choice.index, *read))
+    return completions
 
 
 def require_ours(
@@ -111,13 +109,10 @@ def require_ours(
 
         X ln(mean |told - owed| / mean |told - other|)   nats.
     """
-    rows = [
-        replace(c, token_T=c.token_T[:CHECKED_TOKENS], logp_T=c.logp_T[:CHECKED_TOKENS])
-        for c in completions[:CHECKED_ROWS]
-        if c.logp_T is not None
-    ]
-    server, tolerance = options.url, options.tolerance
-    told_X = np.concatenate([c.logp_T for c in rows if c.logp_T is not None])
+    most, tolerance = CHECKED_TOKENS, options.tolerance
+    pairs = [(c, c.logp_T[:most]) for c in completions[:CHECKED_ROWS] if c.logp_T is not None]
+    rows = [replace(c, token_T=c.token_T[:most], logp_T=logp_T) for c, logp_T in pairs]
+    told_X = np.concatenate([logp_T for _, logp_T in pairs])
     temperature = sampler.sampling.temperature if isinstance(sampler, RandomSampler) else 1.0
     policy.network.eval()
     with torch.no_grad():
@@ -127,7 +122,7 @@ def require_ours(
     apart, other = float(gap_X.mean()), float(np.abs(told_X - other_X).mean())
     owed_mode = "raw_logprobs" if temperature == 1 else "processed_logprobs"
     evidence = len(told_X) * (log(max(apart, LEAST)) - log(max(other, LEAST)))
-    what = f"the log-probabilities of the server at {server}"
+    what = f"the log-probabilities of the server at {options.url}"
     if evidence > EVIDENCE and other <= tolerance:
         raise RolloutError(
             f"{what} are those of another mode: {other:.2g} nats a token from these, {apart:.2g} "

@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 from html import escape
-from typing import Literal
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
@@ -15,7 +13,6 @@ from potluck.show.terminal import style
 from potluck.show.terminal.text import new_table
 
 TEXTS, NUMBERS = ("node", "measure"), ("A", "B", "A - B")
-LOOKS = ((style.BLUE, "solid"), (style.ORANGE, (0, (4, 2))))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -57,16 +54,25 @@ class Comparison(Compared):
         return self.markdown()
 
     def plot(self) -> Figure:
-        """Draw the curves of both sides, and each node's difference with its interval."""
-        figure = style.Picture(figsize=(16, 7), dpi=100, facecolor="white")
-        curves, differences = figure.subplots(1, 2, width_ratios=(1.6, 1))
-        figure.subplots_adjust(left=0.055, right=0.97, top=0.76, bottom=0.12, wspace=0.3)
-        _draw_curves(curves, self)
-        _draw_differences(differences, self)
-        title, _, more = self.verdict.partition(": ")
-        title = title[0].upper() + title[1:]
-        figure.text(0.055, 0.93, title, size=25, weight="bold", color=style.INK, va="center")
-        figure.text(0.055, 0.865, more, size=14.5, color=style.QUIET, va="center")
+        """Draw each node's difference with its interval."""
+        rows = [row for row in self.rows if row.measure == self.main.measure]
+        size = 9, 2.6 + 0.5 * len(rows)
+        figure = style.Picture(figsize=size, dpi=100, layout="constrained", facecolor="white")
+        axes = figure.add_subplot(xlabel="A - B: own reward, second half of the rounds, and 95 %")
+        for at, row in enumerate(rows):
+            axes.plot(row.a - row.b, at, "o", color=style.BLUE, markersize=10)
+            if gap := row.difference:
+                axes.plot((gap.low, gap.high), (at, at), color=style.BLUE, linewidth=2.5)
+        axes.axvline(0, color=style.AXIS, linewidth=1)
+        axes.set_yticks(range(len(rows)), [row.node for row in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.locator_params("x", nbins=6)
+        axes.tick_params(length=0, labelcolor=style.QUIET)
+        axes.grid(axis="x", color=style.RULE)
+        style.only_below(axes)
+        verdict, _, more = self.verdict.partition(": ")
+        figure.suptitle(f"{verdict[0].upper()}{verdict[1:]}", weight="bold", color=style.INK)
+        axes.set_title(more, size="small", color=style.QUIET)
         return figure
 
 
@@ -74,38 +80,3 @@ def compare(a: Paths, b: Paths) -> Comparison:
     """Compare finished runs: a run's folder or several for each side, paired by seed. Raise
     RunReadError where they cannot be compared."""
     return Comparison.of(a, b)
-
-
-def _draw_curves(axes: Axes, found: Comparison) -> None:
-    for (colour, line), points, label in zip(LOOKS, found.curves, found.sides, strict=True):
-        x, known = [each.written for each in points], [p.interval for p in points if p.interval]
-        y = [each.reward for each in points]
-        axes.plot(x, y, color=colour, linestyle=line, linewidth=3, label=label)
-        if known:
-            low, high = [each.low for each in known], [each.high for each in known]
-            axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-    made = axes.legend(frameon=False, fontsize=13.5, loc="lower right", labelcolor=style.INK)
-    for text in made.get_texts():
-        text.set_parse_math(False)  # a path may have a $
-    _look(axes, "Own reward", "completions that a model has written", across="y")
-
-
-def _draw_differences(axes: Axes, found: Comparison) -> None:
-    rows = [row for row in found.rows if row.measure == found.main.measure]
-    for at, row in enumerate(rows):
-        axes.plot(row.a - row.b, at, "o", color=style.BLUE, markersize=10)
-        if gap := row.difference:
-            axes.plot((gap.low, gap.high), (at, at), color=style.BLUE, linewidth=2.5)
-    axes.axvline(0, color=style.AXIS, linewidth=1)
-    axes.set_yticks(range(len(rows)), [row.node for row in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.locator_params("x", nbins=6)
-    _look(axes, "A - B", "own reward, second half of the rounds; lines: 95 %", across="x")
-
-
-def _look(axes: Axes, title: str, below: str, *, across: Literal["x", "y"]) -> None:
-    axes.set_title(title, loc="left", size=17, weight="bold", color=style.INK, pad=12)
-    axes.set_xlabel(below, size=13.5, color=style.QUIET)
-    axes.tick_params(length=0, labelsize=13, labelcolor=style.QUIET, pad=7)
-    axes.grid(axis=across, color=style.RULE)
-    style.only_below(axes)

@@ -14,16 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from potluck.files import printable
-from potluck.reports import EvaluationReport, RoundReport, seconds_left, stats_of, waited_share
-from potluck.reports.events import (
-    Display,
-    Evaluated,
-    Event,
-    EventLines,
-    Fanout,
-    PhaseProgress,
-    RoundDone,
-)
+from potluck.reports import EvaluationReport, RoundReport, events, stats_of, waited_share
 from potluck.show.terminal.text import decimal, duration, percent, spent
 from potluck.types import PotluckError
 
@@ -33,7 +24,6 @@ MOST_AUTHORS = 4
 """Authors of a round of which is told what was left out of their completions."""
 WIDE = 80
 """Columns of a terminal; with fewer the bars are shorter, and notes have no room."""
-NOTES = {"wait": "nodes here"}
 
 
 class LiveDisplay:
@@ -78,20 +68,20 @@ class LiveDisplay:
         # The bars go, also when the run failed: what is printed below them must be readable.
         self._progress.stop()
 
-    def show(self, event: Event) -> None:
+    def show(self, event: events.Event) -> None:
         match event:
-            case PhaseProgress():
+            case events.PhaseProgress():
                 self._phase(event)
-            case RoundDone(node=node, report=report):
+            case events.RoundDone(node=node, report=report):
                 self._round_done(node, report)
-            case Evaluated(node=node, report=evaluation):
+            case events.Evaluated(node=node, report=evaluation):
                 self._evaluated(node, evaluation)
             case _:
                 self._print(Text(printable(event.text, 2000)))
 
-    def _phase(self, event: PhaseProgress) -> None:
+    def _phase(self, event: events.PhaseProgress) -> None:
         node, phase = printable(event.node, 32), printable(event.phase, 16)
-        note = NOTES.get(event.phase, "")
+        note = "nodes here" if event.phase == "wait" else ""
         if not self._console.is_terminal:
             self._plain[event.node] = f"{node} {phase} {event.done}/{event.total} {note}".rstrip()
             if (now_s := time.monotonic()) - self._plain_s >= PLAIN_EVERY_S:
@@ -137,8 +127,10 @@ class LiveDisplay:
 
     def _left(self) -> str:
         """Say how much time is left; "" while that is not known, and at the end."""
-        left_s = seconds_left(self._ended_s, self._rounds - self._furthest)
-        return f"{duration(left_s)} left" if left_s else ""
+        ended_s, rounds = self._ended_s, self._rounds - self._furthest
+        if len(ended_s) < 2 or not rounds:
+            return ""
+        return f"{duration(rounds * (ended_s[-1] - ended_s[0]) / (len(ended_s) - 1))} left"
 
     def _evaluated(self, node: str, report: EvaluationReport) -> None:
         line = self._start_of_line(report.round, node)
@@ -194,18 +186,18 @@ class Watched:
     """Round in which a resumed run goes on; from 0."""
 
 
-DISPLAYS: dict[str, Callable[[Watched], AbstractContextManager[Display]]] = {
+DISPLAYS: dict[str, Callable[[Watched], AbstractContextManager[events.Display]]] = {
     "live": lambda run: LiveDisplay(run.console, rounds=run.rounds, first_round=run.first_round),
-    "lines": lambda run: nullcontext(EventLines(sys.stdout)),
-    "none": lambda run: nullcontext(Fanout()),
+    "lines": lambda run: nullcontext(events.EventLines(sys.stdout)),
+    "none": lambda run: nullcontext(events.Fanout()),
 }
 
 
 @contextmanager
-def open_displays(names: Sequence[str], run: Watched) -> Iterator[Display]:
+def open_displays(names: Sequence[str], run: Watched) -> Iterator[events.Display]:
     """Open these displays until the block ends; raise PotluckError if there is none of a name."""
     if unknown := [name for name in names if name not in DISPLAYS]:
         raise PotluckError(f"--display is {unknown[0]!r}; choose one of {', '.join(DISPLAYS)}")
     with ExitStack() as stack:
         opened = [stack.enter_context(DISPLAYS[name](run)) for name in dict.fromkeys(names)]
-        yield Fanout(opened)
+        yield events.Fanout(opened)

@@ -12,24 +12,14 @@ from rich.text import Text
 
 from potluck.files import printable
 from potluck.objective.methods import METHODS
-from potluck.reports import AuthorReport, Doubts, RoundReport, mean, stats_of, waited_share
+from potluck.reports import AuthorReport, Doubts, RoundReport, mean, runs, stats_of, waited_share
 from potluck.reports.answers import told
 from potluck.reports.doubts import habit_told
-from potluck.reports.runs import (
-    GradedProblem,
-    NodeRun,
-    ObjectiveRecipe,
-    Run,
-    Said,
-    WrittenCompletion,
-    read_run,
-)
 from potluck.show.terminal.text import decimal, formatted, new_table, percent, sparkline
 from potluck.types import is_right
 
 WINDOW = 5
 """Rounds in the mean of an author's last values: one round alone says little."""
-CHANGE = "first → last quarter"
 NODES_ABREAST = 3
 """Columns of nodes that fit on 80 characters."""
 FIRST, LAST = 24, 8
@@ -37,14 +27,13 @@ FIRST, LAST = 24, 8
 TITLES: Mapping[tuple[Any, ...], str] = {
     tuple(method.fields.values()): method.title for method in METHODS.values()
 }
-
 TableRow = tuple[str, list[str]]
 """A row of the table of nodes: its name, and a cell for each node."""
 
 
 def show(path: Path, console: Console) -> None:
     """Print a run folder, as far as it has been written; raise RunReadError as ``read_run``."""
-    run = read_run(path)
+    run = runs.read_run(path)
     show_nodes(run, console)
     if any(node.rounds for node in run.nodes):
         window = min(WINDOW, max(len(node.rounds) for node in run.nodes))
@@ -57,7 +46,7 @@ def show(path: Path, console: Console) -> None:
         console.print(sample, highlight=False)
 
 
-def show_nodes(run: Run, console: Console) -> None:
+def show_nodes(run: runs.Run, console: Console) -> None:
     """Print what each node came to, and whether sharing helped."""
     console.print(_headline(run), highlight=False)
     for start in range(0, len(run.nodes), NODES_ABREAST):
@@ -67,13 +56,13 @@ def show_nodes(run: Run, console: Console) -> None:
         console.print(Text(f"\n{printable(said, 600)}"))
 
 
-def title_of(its: ObjectiveRecipe) -> str:
+def title_of(its: runs.ObjectiveRecipe) -> str:
     """Return the method's title; of a control, its weights and its choice of others."""
     title = TITLES.get((its.importance, its.filter, "all"), its.importance)
     return TITLES.get((its.importance, its.filter, its.others)) or f"{title} + {its.others}"
 
 
-def _headline(run: Run) -> Text:
+def _headline(run: runs.Run) -> Text:
     recipe, method = run.recipe, title_of(run.recipe.objective)
     how = "one node alone" if len(recipe.node) == 1 else f"{recipe.plan} plan"
     task = recipe.settings.get("task.name", "?")
@@ -84,15 +73,15 @@ def _headline(run: Run) -> Text:
     return Text.assemble((printable(recipe.name, 40), "bold"), "  ", (printable(facts), "dim"))
 
 
-def _nodes(run: Run, nodes: Sequence[NodeRun], console: Console) -> Table:
-    made = new_table(console, [CHANGE, *(node.name for node in nodes)])
+def _nodes(run: runs.Run, nodes: Sequence[runs.NodeRun], console: Console) -> Table:
+    made = new_table(console, ["first → last quarter", *(node.name for node in nodes)])
     made.columns[0].style, made.columns[0].no_wrap = "dim", True
     for name, cells in (*_results(run, nodes), *_troubles(nodes), *_seconds(nodes)):
         made.add_row(Text(name), *map(Text, cells))
     return made
 
 
-def _results(run: Run, nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
+def _results(run: runs.Run, nodes: Sequence[runs.NodeRun]) -> Iterator[TableRow]:
     yield "model", [printable(node.model or "none: it only writes", 60) for node in nodes]
     # A node that was away went on where the others were, so it has fewer.
     yield "rounds done", [f"{len(node.rounds)} of {run.recipe.rounds}" for node in nodes]
@@ -124,12 +113,12 @@ def _results(run: Run, nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
         yield printable(name, 20), [*map(_change, found)]
 
 
-def _filters(run: Run) -> bool:
+def _filters(run: runs.Run) -> bool:
     """Tell whether others' failures are learned from at all, as shares of them mean little else."""
     return run.recipe.objective.others == "all"
 
 
-def _troubles(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
+def _troubles(nodes: Sequence[runs.NodeRun]) -> Iterator[TableRow]:
     """Yield rows about a swarm; those in which every node has a 0 are left out."""
     counts: dict[str, Callable[[RoundReport], int]] = {
         "rounds without a node": lambda report: bool(report.missing),
@@ -150,7 +139,7 @@ def _troubles(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
         yield "bytes sent a token", [decimal(each, 2) for each in sent]
 
 
-def _seconds(nodes: Sequence[NodeRun]) -> Iterator[TableRow]:
+def _seconds(nodes: Sequence[runs.NodeRun]) -> Iterator[TableRow]:
     phases = dict.fromkeys(p for node in nodes for report in node.rounds for p in report.seconds)
     for phase in phases:
         means = (mean(report.seconds.get(phase) for report in node.rounds) for node in nodes)
@@ -177,7 +166,7 @@ def _curve(values: Iterable[float | None]) -> str:
     return f"{sparkline(known, 10)} {decimal(known[-1])}" if known else "-"
 
 
-def _authors(run: Run, console: Console) -> Iterator[Table | Text]:
+def _authors(run: runs.Run, console: Console) -> Iterator[Table | Text]:
     """Yield a table with a row for each node and author of the last rounds, and one of episodes,
     without columns of no value, then what their columns mean."""
     seen: dict[tuple[str, str], list[AuthorReport]] = {}
@@ -209,7 +198,7 @@ def _last(name: str, reports: Iterable[AuthorReport]) -> float | None:
     return mean(_known(getattr(each, name) for each in reports)[-WINDOW:])
 
 
-def _doubts(run: Run) -> Iterator[Text]:
+def _doubts(run: runs.Run) -> Iterator[Text]:
     objective = run.recipe.objective
     reads_logp = objective.importance != "none" or objective.filter
     for node in run.nodes:
@@ -218,12 +207,12 @@ def _doubts(run: Run) -> Iterator[Text]:
             yield Text(f"round {alert.round + 1}: {printable(alert.text, 600)}", style="yellow")
 
 
-def _samples(run: Run) -> Iterator[Text | Table]:
+def _samples(run: runs.Run) -> Iterator[Text | Table]:
     """Yield a right and a wrong answer of each author, from the first node that has one."""
-    chosen: dict[tuple[str, bool], tuple[WrittenCompletion, GradedProblem]] = {}
+    chosen: dict[tuple[str, bool], tuple[runs.WrittenCompletion, runs.GradedProblem]] = {}
     for node in run.nodes:
         for written in node.last_written:
-            its = node.problems.get(written.problem, GradedProblem(written.problem))
+            its = node.problems.get(written.problem, runs.GradedProblem(written.problem))
             chosen.setdefault((written.author, not is_right(written.reward)), (written, its))
     if chosen:
         yield Text("\nAnswers of the last round", style="bold")
@@ -242,20 +231,20 @@ def _samples(run: Run) -> Iterator[Text | Table]:
             if text:
                 yield Text(f"  {what}: {printable(text, 300)}", style="dim")
         if written.turns:
-            question = [Said("user", its.question)] if its.question else []
+            question = [runs.Said("user", its.question)] if its.question else []
             yield _episode([*question, *written.turns])
         else:
             yield Text("  " + printable(written.text, 300))
 
 
-def _ended(written: WrittenCompletion) -> str:
+def _ended(written: runs.WrittenCompletion) -> str:
     """Say how an episode ended; "" of an answer that is none."""
     turns = sum(said.is_written for said in written.turns)
     counted = f"  {turns} turn{'s' * (turns != 1)}, end: {printable(written.end, 20)}"
     return counted if written.turns else ""
 
 
-def _episode(messages: Sequence[Said]) -> Table:
+def _episode(messages: Sequence[runs.Said]) -> Table:
     """Make a row of each line. Signs have a column of their own, which no text can imitate."""
     made = Table.grid(padding=(0, 1, 0, 0))
     made.add_column(width=3, justify="right")

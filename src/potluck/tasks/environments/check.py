@@ -20,9 +20,8 @@ from potluck.files import derived_seed
 from potluck.tasks.environments.host import EnvironmentKind, Process, Spec
 
 TURNS, FIRST_TURNS, MOST_ROWS = 8, 16, 3
-TIME_S = 3.0
-"""Time that scripts may take in the first process; those that it did not come to are left out."""
-A_SECOND_S = 1.1
+A_SECOND_S, TIME_S = 1.1, 3.0
+"""The second is for scripts in the first process; those that it did not come to are left out."""
 SHOWN = 60
 """Characters of what was said, where two of them part."""
 FAILED = "the error was"
@@ -156,7 +155,7 @@ def _scripts(actions: Sequence[Turn], rows: Sequence[Mapping[str, Any]]) -> Iter
 
 
 def _told(process: Process, script: Script, beside: Script | None = None) -> Playthrough:
-    """Play a script, and ``beside`` it another one in the same process, turn by turn."""
+    """Play a script, and ``beside`` it another one, turn by turn."""
     told = Playthrough()
     try:
         start, _ = process.call("play", 0, script.row, script.seed, [])

@@ -23,10 +23,8 @@ Made = TypeVar("Made")
 EpisodeKey = tuple[str, str, bytes, str, int]
 """Problem and turns; of grade "own" also what was observed between them, author and index."""
 FEWEST_PROCESSES, MOST_PROCESSES = 2, 4
-MOST_KEPT_BYTES = 2**28
-"""Bytes of the episodes that are remembered, the latest ones."""
-EPISODE_BYTES, OBSERVATION_BYTES = 512, 250
-"""Bytes in memory of each beside its texts, at most."""
+MOST_KEPT_BYTES, EPISODE_BYTES, OBSERVATION_BYTES = 2**28, 512, 250
+"""Bytes of the latest episodes, which are remembered; of each beside its texts, at most."""
 REPLAY_STEPS = 2
 """A whole episode of a peer may take as long as this many steps: not as all of its turns."""
 

@@ -12,16 +12,8 @@ from msgspec import Meta
 from potluck.episode import EnvironmentFailed, turns_in
 from potluck.fields import Count, Positive
 from potluck.files import derived_seed
-from potluck.tasks.base import (
-    Attempts,
-    DerivedTask,
-    Graded,
-    HeldTask,
-    Split,
-    Task,
-    TaskError,
-    TaskOptions,
-)
+from potluck.tasks import base
+from potluck.tasks.base import Split, Task, TaskError
 from potluck.tasks.environments.host import KINDS, EnvironmentKind, Spec
 from potluck.tasks.environments.hosted import HostedEnvironment, Start
 from potluck.types import OUT_OF_ROOM, Completion, Problem
@@ -29,7 +21,7 @@ from potluck.types import OUT_OF_ROOM, Completion, Problem
 RowOf = Callable[[str], Mapping[str, Any]]
 
 
-class PlayOptions(TaskOptions, frozen=True, kw_only=True):
+class PlayOptions(base.TaskOptions, frozen=True, kw_only=True):
     """Limits of episodes. A task without an environment has none."""
 
     max_turns: Annotated[int, Meta(ge=1, le=4096)] = 16
@@ -57,7 +49,7 @@ class PlayOptions(TaskOptions, frozen=True, kw_only=True):
         return found[0] if found else None
 
 
-class EnvironmentTask(DerivedTask):
+class EnvironmentTask(base.DerivedTask):
     """Another task's problems, each the start of an episode: the question has behind it what the
     environment says at ``reset``. Where that pays nothing the other task grades the last turn."""
 
@@ -110,7 +102,7 @@ class EnvironmentTask(DerivedTask):
             self._asked[id] = replace(problem, question=question, tools=self._tools)
         return self._asked[id]
 
-    def graded(self, answers: Attempts) -> Graded:
+    def graded(self, answers: base.Attempts) -> base.Graded:
         """Pay what an environment of this node paid, and at most 0 where room ran out. Raise
         TaskError for a completion without its episode."""
         paid, last = list[float](), list[str]()
@@ -147,8 +139,8 @@ class NumberedOptions(PlayOptions, frozen=True, kw_only=True):
     def make(self) -> EnvironmentTask:
         if (entry := self.play()) is None:
             raise TaskError(f"task.name is {self.name!r}, but no task.game or task.environment")
-        base = Numbered(self)
-        return EnvironmentTask(base, self, *entry, row=base.row)
+        numbered = Numbered(self)
+        return EnvironmentTask(numbered, self, *entry, row=numbered.row)
 
     @property
     def name(self) -> str:
@@ -172,7 +164,7 @@ class GameOptions(NumberedOptions, frozen=True, kw_only=True, tag_field="name", 
         return self.other_parameters if split == "out-of-distribution" else self.parameters
 
 
-class Numbered(HeldTask):
+class Numbered(base.HeldTask):
     """Problems that are a number each, from 0 over all splits; an environment makes up the rest."""
 
     def __init__(self, options: NumberedOptions) -> None:

@@ -4,13 +4,10 @@
     model      e
     it says    11nw>           from 11 one can go north or west
 
-One letter is a move. Walls are seen beside a cell alone. There are two kinds of mazes:
-
-    keys       the exit opens for those that took the key: "k", where it lies
-    portals    the exit is walled off, and "o", in the portal, leads to the other side
-
-Whatever else is said costs a turn, and so does running against a wall. The exit earns 1 within
-the shortest way and SPARE turns more.
+Walls are seen beside a cell alone. In mazes of "keys" the exit opens for those that took the key:
+"k", where it lies; in those of "portals" it is walled off, and "o", in the portal, leads to the
+other side. Whatever else is said costs a turn, as running against a wall does. The exit earns 1
+within the shortest way and SPARE turns more.
 """
 
 import random
@@ -31,12 +28,8 @@ MazeKind = Literal["keys", "portals", "any"]
 Size = Annotated[int, Meta(ge=3, le=9)]
 KINDS: tuple[MazeKind, ...] = ("keys", "portals")
 MOVES = {"n": (-1, 0), "e": (0, 1), "s": (1, 0), "w": (0, -1)}
-SPARE = 4
-"""Turns beyond the shortest way."""
-HELD_OUT = 8
-"""Of so many ways to begin, one is held out."""
-WALLED = 0.2
-"""Chance that two neighbours have a wall between them."""
+SPARE, HELD_OUT, WALLED = 4, 8, 0.2
+"""Turns beyond the shortest way; ways to begin of which one is held out; chance of a wall."""
 
 Spot = tuple[int, int]
 
@@ -82,7 +75,7 @@ class Layout:
     """A maze that is drawn: walls, things, and the ways through it."""
 
     def __init__(self, kind: MazeKind, size: int, generator: random.Random) -> None:
-        """Draw one, in which nothing promises that there is a way."""
+        """Draw one; nothing promises that there is a way."""
         cells = [(row, column) for row in range(size) for column in range(size)]
         middle = size // 2
         sides = [[c for c in cells if (c[1] < middle) == left] for left in (True, False)]
