@@ -469,34 +469,6 @@ def test_memory_is_given_back_when_no_gradient_holds_it_any_more(monkeypatch, up
 # The KL to a reference.
 
 
-def test_own_completions_of_one_reward_are_read_for_their_kl_alone():
-    objective = tiny.f_tis(beta=0.5)
-    policy, (alike,) = tiny.policy(sharpness=4), ragged_groups(authors=("north",))[1:2]
-    report, ours = learn(policy, [alike], objective)
-    assert report.updates == 1
-    loss, gradient = oracle(tiny.policy(sharpness=4), [alike], objective)
-    assert_same_gradient(ours, gradient)
-    assert report.loss == pytest.approx(loss, rel=1e-4)
-    assert report.loss > 0
-    report, ours = learn(policy, [alike], tiny.f_tis())
-    assert (report.updates, ours) == (0, None)
-
-
-def test_others_completions_have_no_kl_and_do_not_thin_ones_own():
-    """The mean is over one's own, so beta means the same in any company."""
-    own, others = ragged_groups(authors=("north",)), ragged_groups(authors=("south",))
-    policy, alike = tiny.policy(sharpness=4), tiny.f_tis(beta=0.5, others="none", filter=False)
-    without = msgspec.structs.replace(alike, beta=0.0)
-    # Of the same rows: the KL's part is the difference that beta makes.
-    parts = []
-    for groups in (own, [*own, *others]):
-        _, with_kl = learn(policy, groups, alike)
-        _, plain = learn(policy, groups, without)
-        parts.append([a - b for a, b in zip(with_kl, plain, strict=True)])
-    assert_same_gradient(parts[0], [g.double() for g in parts[1]])
-    assert max(float(g.abs().max()) for g in parts[0]) > 1e-2
-
-
 def test_an_untrusted_author_gets_no_part_of_the_kl_and_does_not_change_it():
     groups = ragged_groups(authors=("north",))
     policy, objective = tiny.policy(sharpness=4), tiny.f_tis(beta=0.5, untrusted_exponent=0.1)

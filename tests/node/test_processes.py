@@ -135,13 +135,6 @@ def test_where_nothing_is_left_to_learn_neither_moves_and_the_weights_lie_apart_
         assert int((report["metrics_BK"][:, 0] > 0).sum()) == 4
 
 
-def test_with_dropout_the_start_of_both_is_measured_without_it(both):
-    report = both[0]["cases"]["dropout"]
-    plain = both[0]["cases"]["one process without rows"]
-    assert_close(report["metrics_BK"], plain["metrics_BK"], rtol=1e-4, atol=1e-4, equal_nan=True)
-    assert not torch.allclose(report["gradient"][0], plain["gradient"][0], atol=1e-4)
-
-
 def test_a_replica_is_the_whole_network_and_orders_come_back_in_order(both):
     policy = tiny.policy(sharpness=2.0)
     engine = HFEngine(policy, EngineSettings(6, 32))

@@ -1,16 +1,17 @@
-"""Others' successes: against plain loops, and by their laws."""
+"""Advantages, the filter, and others' successes: against plain loops, and by their laws."""
 
 import math
 from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import paper
 from potluck.objective.advantages import group_advantages
+from potluck.objective.filters import divergence_from_author, filter_advantages
 from potluck.objective.methods import ObjectiveConfig
 from potluck.objective.others import select_others
 from potluck.objective.weights import likelihood
@@ -20,6 +21,11 @@ completion = st.tuples(
     st.floats(-3, 3, width=32),
     st.booleans(),
 )
+rewards = st.lists(st.integers(-8, 8).map(lambda n: n / 4), min_size=1, max_size=12)
+every_scale = pytest.mark.parametrize("scale", ["std", "none"])
+finite = st.floats(-1e3, 1e3, width=32)
+token = st.tuples(st.floats(-6, 0, width=32), st.floats(-6, 0, width=32))
+KINDS = [(k, reduce) for k in ("k1", "k2", "k3") for reduce in ("mean", "sum", "max")]
 
 
 @given(
@@ -33,24 +39,18 @@ def test_it_is_what_a_plain_loop_gives(rows, others, exponent):
     mask_BT = torch.zeros(len(rows), width, dtype=torch.bool)
     for i, (logp, *_) in enumerate(rows):
         logp_BT[i, : len(logp)], mask_BT[i, : len(logp)] = torch.tensor(logp), True
-    advantage_B = torch.tensor([advantage for _, advantage, _ in rows])
-    own_B = torch.tensor([own for *_, own in rows])
-    kept_B = select_others(advantage_B, own_B, others)
+    logp, advantage, own = zip(*rows, strict=True)
+    kept_B = select_others(torch.tensor(advantage), own_B := torch.tensor(own), others)
     if others == "likely-successes":
         given = SimpleNamespace(logp_start_BT=logp_BT, mask_BT=mask_BT, own_B=own_B)
         kept_B = kept_B * likelihood(given, ObjectiveConfig(likelihood_exponent=exponent))
-    logp, advantage, own = zip(*rows, strict=True)
     expected = paper.from_others(
         advantage, logp, own, others=others, weight="likelihood", c=exponent
     )
     assert kept_B.tolist() == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
-#
-
-
-rewards = st.lists(st.integers(-8, 8).map(lambda n: n / 4), min_size=1, max_size=12)
-every_scale = pytest.mark.parametrize("scale", ["std", "none"])
+# Advantages.
 
 
 def test_one_right_answer_of_four_worked_by_hand():
@@ -69,15 +69,60 @@ def test_advantages_equal_the_paper(scale, reward):
 
 
 @every_scale
-@given(reward=st.floats(-1e3, 1e3, width=32), size=st.integers(1, 64))
+@given(reward=finite, size=st.integers(1, 64))
+@example(reward=0.3, size=10)  # the mean has a rounding error
+@example(reward=0.3, size=12)
 def test_equal_rewards_teach_exactly_nothing(scale, reward, size):
     advantage_G = group_advantages(torch.full((size,), reward), scale=scale)
     assert advantage_G.tolist() == [0.0] * size
     assert paper.advantages([reward] * size, scale=scale) == [0.0] * size
 
 
-@every_scale
-@pytest.mark.parametrize("size", [10, 12])
-def test_a_rounding_error_in_the_mean_is_no_advantage(scale, size):
-    reward_G = torch.tensor([0.3] * size)
-    assert group_advantages(reward_G, scale=scale).tolist() == [0.0] * size
+# The filter.
+
+
+@given(
+    st.lists(st.tuples(finite, st.floats(0, 1e3, width=32)), min_size=1),
+    st.floats(0, 100, width=32),
+)
+@example([(-1.0, 49.9), (-1.0, 50.0)], 50.0)
+def test_filter_equals_the_paper(pairs, limit):
+    advantage, divergence = zip(*pairs, strict=True)
+    ours = filter_advantages(torch.tensor(advantage), torch.tensor(divergence), limit=limit)
+    assert ours.tolist() == paper.filtered(advantage, divergence, g=limit)
+
+
+@pytest.mark.parametrize("divergence", [math.inf, math.nan, -math.inf])
+@pytest.mark.parametrize("limit", [50, math.inf])
+def test_a_divergence_that_is_not_finite_is_beyond_any_limit(divergence, limit):
+    kept_B = filter_advantages(torch.tensor([-1.0, 1.0]), torch.full((2,), divergence), limit=limit)
+    assert kept_B.tolist() == [0.0, 1.0]
+
+
+@given(
+    kind=st.sampled_from(KINDS),
+    tokens=st.lists(token, min_size=1, max_size=5),
+    padding=st.integers(0, 3),
+)
+def test_divergence_equals_the_paper_whatever_the_padding(kind, tokens, padding):
+    estimator, reduce = kind
+    start, gen = zip(*tokens, strict=True)
+    ours = divergence_from_author(
+        torch.tensor([[*start, *[math.nan] * padding]]),
+        torch.tensor([[*gen, *[-math.inf] * padding]]),
+        torch.tensor([[True] * len(tokens) + [False] * padding]),
+        estimator=estimator,
+        reduce=reduce,
+    )
+    theirs = paper.divergence(start, gen, k=estimator, reduce=reduce)
+    assert_close(ours.item(), theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_the_estimators_on_one_token_worked_by_hand():
+    """pi_gen = 1/2, pi_start = 1/8: d = ln 4 = 1.3863, e^d = 4; and one that overflows."""
+    start_BT, gen_BT = torch.tensor([[1 / 8]]).log(), torch.tensor([[1 / 2]]).log()
+    mask_BT = torch.tensor([[True]])
+    for estimator, expected in {"k1": 1.3863, "k2": 0.9609, "k3": 4 - 1 - 1.3863}.items():
+        ours_B = divergence_from_author(start_BT, gen_BT, mask_BT, estimator=estimator)
+        assert_close(ours_B.item(), expected, rtol=0, atol=1e-4)
+    assert divergence_from_author(start_BT - 200, gen_BT, mask_BT).tolist() == [math.inf]

@@ -66,16 +66,6 @@ def test_a_node_of_weight_two_writes_twice_as_much_worked_by_hand():
     assert shares == [Share("p", "north", 8), Share("p", "south", 4)]
 
 
-def test_a_group_smaller_than_the_swarm_asks_nobody_for_nothing():
-    shares = horizontal(["p", "q"], {"a": 1, "b": 1, "c": 1}, 2)
-    assert [(s.problem_id, s.node, s.count) for s in shares] == [
-        ("p", "a", 1),
-        ("p", "b", 1),
-        ("q", "a", 1),
-        ("q", "c", 1),
-    ]
-
-
 @every_plan
 @pytest.mark.parametrize("weights", [{}, {"a": 0.0}, {"a": 1.0, "b": -1.0}])
 def test_a_node_without_weight_is_refused(plan, weights):

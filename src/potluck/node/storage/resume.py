@@ -73,7 +73,6 @@ def require_node_folder(folder: Path, config: RunConfig, name: str, resume: bool
 
 
 def _recipe_in(folder: Path) -> RunConfig | None:
-    """Read the recipe of the run in ``folder``; None if there is none."""
     if not (folder / "recipe.json").exists():
         return None
     try:
