@@ -8,23 +8,14 @@ from potluck_experiments.suite import Claim, Experiment, Family, ScaleFile, Sett
 SETTINGS = {
     "alone": Setting(title="alone", alone=True),
     "half": Setting(title="alone, half the problems", alone=True, problems=0.5),
-    "quarter": Setting(title="alone, a quarter of the problems", alone=True, problems=0.25),
     "f-tis": Setting(title="F-TIS", set=("objective.method=f-tis",)),
-    "lws": Setting(title="LWS", set=("objective.method=lws",)),
-    "nois": Setting(title="NoIS", set=("objective.method=nois",)),
 }
-MODELS = ("small", "large", "twin", "coder", "writer")
-PAIRS = {
-    "size": ("small", "large"),
-    "same": ("small", "twin"),
-    "four": ("small", "large", "coder", "writer"),
-}
-"""The twin is the same model as small under another name: an A/A pair."""
+PAIRS = {"size": ("small", "large"), "other": ("coder", "writer")}
 
 
-def curve(start=0.1, end=0.5, points=11):
+def curve(start=0.1, end=0.5):
     """A straight line."""
-    return tuple(start + (end - start) * i / (points - 1) for i in range(points))
+    return tuple(start + (end - start) * i / 10 for i in range(11))
 
 
 def node(greedy=None, *, rounds=20, out=0.4, sampled=None, tokens=100, base="b"):
@@ -79,7 +70,7 @@ def experiment(*claims, name="fig04_size", pairs=("digits.size",), notes=""):
 
 
 def suite(*experiments, folder=Path("experiments"), seeds=5, pairs=PAIRS, unit="seed", fewest=0):
-    model = {name: f"digits.toml#{name}" for name in MODELS} | {"twin": "digits.toml#small"}
+    model = {name: f"digits.toml#{name}" for pair in PAIRS.values() for name in pair}
     families = {"digits": Family(title="column addition", model=model, pair=pairs)}
     scales = {
         "tiny": ScaleFile(seeds=seeds, fewest_seeds=fewest, unit=unit, family=families),
