@@ -25,9 +25,9 @@ from potluck.builder.memory import (
     verdict,
 )
 from potluck.builder.plan import check, plan_cost
-from potluck.builder.prepare import at_hand
+from potluck.builder.prepare import at_hand, prepare
 from potluck.config import ConfigError, load
-from potluck.model import ModelError
+from potluck.model import ModelError, loading
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "paper"
 PAPER = sorted(path.stem for path in FOLDER.glob("*.toml"))
@@ -162,6 +162,18 @@ def test_what_is_at_hand_is_looked_at_where_other_data_is_not_here(tmp_path):
     out = printed(paper("size", *here, f"out_of_distribution.path={other}"))
     assert "task: train 30, validation 5, out-of-distribution 1 problems" in out
     assert "not looked at" not in out
+
+
+def test_checks_load_a_tokenizer_once_and_the_next_ones_its_new_files(monkeypatch, tmp_path):
+    loaded, load_tokenizer = [], loading.load_tokenizer
+    monkeypatch.setattr(
+        loading, "load_tokenizer", lambda at: loaded.append(at) or load_tokenizer(at)
+    )
+    config = potluck.load(STARTING_RECIPE, ["sampling.max_prompt_tokens=40"])
+    for _ in range(2):
+        prepare(config, config.node, tmp_path, trust_code=False)
+        assert sorted(loaded) == ["builtin:digits-large", "builtin:digits-small"]
+        loaded.clear()
 
 
 LWS = ["objective={method='lws', likelihood_exponent=2}"]

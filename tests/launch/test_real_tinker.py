@@ -27,21 +27,16 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from transformers import (
-    AutoModelForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from displays import Listener
 from launch.runs import lines
+from nouns import group
 from potluck.config import as_tree, from_tree
 from potluck.launch.in_process import run
 from potluck.model import LanguageModel, LearningRate, Reader
 from potluck.model.loading import BUILT_IN, load_tokenizer
-from potluck.node.learning.batch import Batch
+from potluck.node.learning.batch import pack
 from potluck.node.learning.learner import Learner
 from potluck.node.learning.remote import RemoteLearner
 from potluck.node.storage.checkpoint import newest, served
@@ -69,10 +64,10 @@ SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
 SIZES |= {"max_position_embeddings": 128, "tie_word_embeddings": False, "initializer_range": 0.12}
 IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 KINDS = {
-    "llama": (LlamaConfig, LlamaForCausalLM, "digits-small", 48),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM, "calculator-small", 27),
+    "llama": ("digits-small", 48),
+    "qwen3": ("calculator-small", 27),
 }
-"""Configuration, network, built-in model that has the tokenizer, and its number of ids."""
+"""Built-in model that has the tokenizer, and its number of ids, by the type of model."""
 RATE, EPS = 1e-3, 1e-6
 """Adam's: with less, what is 0 but for rounding moves a number by the whole rate."""
 LWS = ObjectiveConfig(**METHODS["lws"].fields, weight="likelihood")
@@ -81,9 +76,10 @@ LWS = ObjectiveConfig(**METHODS["lws"].fields, weight="likelihood")
 def make_models(folder):
     """Save a model of each kind, with unlike tokenizers; return the folders by name. They have
     learned to end a sum with three digits, any three."""
-    for name, (configuration, network, built_in, ids) in KINDS.items():
+    for name, (built_in, ids) in KINDS.items():
         torch.manual_seed(0)
-        made = network(configuration(vocab_size=ids, rope_theta=10_000.0, **SIZES, **IDS)).float()
+        config = AutoConfig.for_model(name, vocab_size=ids, rope_theta=10_000.0, **SIZES, **IDS)
+        made = AutoModelForCausalLM.from_config(config).float()
         tokenizer = load_tokenizer(f"builtin:{built_in}")
         adam = torch.optim.Adam(made.parameters(), lr=3e-3)
         for _ in range(100):
@@ -173,12 +169,8 @@ def qwen3(start):
 
 def node(server, *, model=None, r=RANK, rate=4e-3, **engine):
     table = {"name": "tinker", "url": server.url, "tokenizer": server.model, "timeout_s": 600.0}
-    return {
-        "model": model or server.model,
-        "learning_rate": rate,
-        "lora": {"r": r},
-        "engine": table | engine,
-    }
+    made = {"model": model or server.model, "learning_rate": rate, "lora": {"r": r}}
+    return made | {"engine": table | engine}
 
 
 def recipe(nodes, **changes):
@@ -224,35 +216,15 @@ def test_two_unlike_models_behind_two_servers_learn_from_each_other(llama, qwen3
 def batch_of(reader):
     """Return 4 groups of 8 random completions of unlike lengths; half are another author's."""
     generator, groups = np.random.default_rng(0), []
-    for group in range(4):
-        problem = Problem(f"p{group}", f"{generator.integers(100, 999)}+{group}=", "")
+    for at in range(4):
+        problem, rows = Problem(f"p{at}", f"{generator.integers(100, 999)}+{at}=", ""), []
         for index in range(8):
-            author = ("me", "other")[index % 2]
-            token_T = generator.integers(3, reader.vocabulary, generator.integers(3, 20))
-            reward = float(index == 0 or (generator.random() < 0.5 and index != 1))
-            groups.append((group, problem, author, index, token_T.astype(np.int32), reward))
-    reward_B = torch.tensor([row[-1] for row in groups])
-    advantage_B = (reward_B - reward_B.view(4, 8).mean(dim=1).repeat_interleave(8)) / 0.5
-    longest = max(len(row[4]) for row in groups)
-    length_B = torch.tensor([len(row[4]) for row in groups])
-    mask_BT = torch.arange(longest) < length_B[:, None]
-    return Batch(
-        completions=tuple(Completion(p.id, a, i, t, None, "length") for _, p, a, i, t, _ in groups),
-        prompts=tuple(reader.prompt(row[1]) for row in groups),
-        tokens=tuple(row[4] for row in groups),
-        observed=((),) * len(groups),
-        logp_gen_BT=torch.full(mask_BT.shape, torch.nan),
-        advantage_B=advantage_B,
-        mask_BT=mask_BT,
-        bytes_B=length_B.float(),
-        trusted_B=torch.ones(len(groups), dtype=torch.bool),
-        reward_B=reward_B,
-        group_B=torch.tensor([row[0] for row in groups]),
-        texts=("",) * len(groups),
-        silenced_B=torch.zeros(len(groups), dtype=torch.bool),
-        rows_counted=len(groups),
-        tokens_counted=int(length_B.sum()),
-    )
+            size, author = generator.integers(3, 20), ("me", "other")[index % 2]
+            token_T = generator.integers(3, reader.vocabulary, size).astype(np.int32)
+            rows.append(Completion(problem.id, author, index, token_T, None, "length"))
+        rewards = [1.0, 0.0, *map(float, generator.integers(0, 2, 6))]
+        groups.append(group(problem, rows, rewards, reader))
+    return pack(groups)
 
 
 def local_twin(model, archive, folder):
@@ -288,16 +260,8 @@ def test_three_steps_are_those_of_the_local_learner(llama, tmp_path):
     session = session_on(llama, tmp_path)
     reader = Reader.of(llama.model)
     rate = LearningRate(RATE, "constant", 0, 3)
-    remote = RemoteLearner(
-        "me",
-        reader,
-        LWS,
-        session,
-        rate,
-        {"beta1": 0.9, "beta2": 0.999, "eps": EPS / 32},
-        rows=32,
-        longest=24,
-    )
+    adam = {"beta1": 0.9, "beta2": 0.999, "eps": EPS / 32}
+    remote = RemoteLearner("me", reader, LWS, session, rate, adam, rows=32, longest=24)
     batch, archive = batch_of(reader), session.save("start")["weights"]
     rows = list(zip(batch.prompts, batch.tokens, strict=True))
     _, _, model_id, _, name = archive.split("/")

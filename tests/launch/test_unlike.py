@@ -54,11 +54,8 @@ def of_author(folder, node, author, key):
 @pytest.fixture(scope="module")
 def whole(models, tmp_path_factory):
     """A run of two tokenizers, by its recipe and its folder. Nobody may write to it."""
-    room = {"max_new_tokens": 12, "max_total_tokens": 40}
-    config, folder = (
-        recipe(models, "letters", "pairs", sampling=room),
-        tmp_path_factory.mktemp("run"),
-    )
+    room, folder = {"max_new_tokens": 12, "max_total_tokens": 40}, tmp_path_factory.mktemp("run")
+    config = recipe(models, "letters", "pairs", sampling=room)
     run(config, folder)
     return config, folder
 
@@ -102,14 +99,9 @@ def test_texts_change_no_number_where_tokenizers_are_equal_but_the_sizes(models,
 
 
 def test_a_node_that_cannot_see_the_others_sends_texts_unless_all_name_one_model(models):
-    one = recipe({"a": models["letters"], "b": models["letters"]}, "a", "b")
-    two = recipe(models, "letters", "other")
-    opened = recipe(
-        {"a": models["letters"], "b": models["letters"]},
-        "a",
-        "b",
-        swarm={"open": True, "stranger_share": 0.3},
-    )
+    same, strangers = dict.fromkeys("ab", models["letters"]), {"open": True, "stranger_share": 0.3}
+    one, two = recipe(same, "a", "b"), recipe(models, "letters", "other")
+    opened = recipe(same, "a", "b", swarm=strangers)
     assert [sends_text(each, all_here=False) for each in (one, two, opened)] == [False, True, True]
     assert [sends_text(each, all_here=True) for each in (one, two, opened)] == [False] * 3
 
@@ -194,16 +186,14 @@ def test_an_author_goes_on_after_a_crash_and_pays_nothing_twice(models, tmp_path
 @pytest.mark.parametrize(
     ("node", "message"),
     [
-        ({"engine": {"name": "file", "path": "x"}, "model": "y"}, "sets model, but its engine"),
-        (
-            {"engine": {"name": "file", "path": "x"}, "learning_rate": 1e-3},
-            "sets learning_rate, but",
-        ),
-        ({"engine": {"name": "file", "path": "x"}}, "but method 'f-tis' reads them, so nothing"),
+        ({"model": "y"}, "sets model, but its engine"),
+        ({"learning_rate": 1e-3}, "sets learning_rate, but"),
+        ({}, "but method 'f-tis' reads them, so nothing"),
     ],
 )
 def test_a_node_has_a_model_or_an_engine_that_needs_none(models, node, message):
-    nodes = {"a": {"model": models["letters"]}, "b": node}
+    file = {"engine": {"name": "file", "path": "x"}}
+    nodes = {"a": {"model": models["letters"]}, "b": file | node}
     with pytest.raises(ConfigError, match=message):
         from_tree({**tiny.RECIPE, "objective": {"method": "f-tis"}, "node": nodes})
 

@@ -95,18 +95,18 @@ def test_of_each_author_the_newest_comes_first_and_no_more_than_there_is_room_fo
     assert len(one.choose(0, came)) == 3  # two fill it, and one to choose from
     assert len(one.choose(0, [delivery("east", 5, IDS[:4], 2)] * 9)) == 3
     assert len(one.choose(0, came[:1])) == 1
-
-
-def test_groups_of_one_author_need_no_choice(record):
-    one = selector(record, plan=vertical, intake=1.0)
+    one = selector(record, plan=vertical, intake=1.0)  # groups of one author need no choice
     assert len(one.choose(0, [delivery("east", r, IDS[:2], G) for r in range(9)])) == 1
 
 
-def test_trusted_authors_come_first(record):
+def test_authors_take_turns_and_trusted_ones_come_first(record):
     came = [delivery(name, 1, IDS[:4]) for name in ("east", "south", "west")]
     for name in ("east", "south", "west"):
         one = selector(record, members=FOUR, trusts=name.__eq__)
         assert one.choose(0, came)[0].author == name
+    one = selector(record, members=FOUR)
+    first = Counter(one.choose(round, came)[0].author for round in range(60))
+    assert min(first.values()) > 10
 
 
 def test_members_come_before_strangers_and_strangers_take_no_room_of_theirs(record):
@@ -134,13 +134,6 @@ def test_strangers_and_what_was_not_asked_decide_nothing_that_is_written(record)
     assert draw(one, 0, delivery("mia", 3, IDS[20:24])) == alone
     unasked = delivery("south", 3, IDS[20:30])
     assert [s.problem_id for s in draw(one, 0, unasked)] == IDS[20:24]
-
-
-def test_authors_take_turns(record):
-    one = selector(record, members=FOUR)
-    came = [delivery(name, 1, IDS[:4]) for name in ("east", "south", "west")]
-    first = Counter(one.choose(round, came)[0].author for round in range(60))
-    assert min(first.values()) > 10
 
 
 # What it writes.

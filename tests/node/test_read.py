@@ -67,26 +67,11 @@ def test_each_of_many_odd_texts_is_read_exactly_or_refused_with_its_reason(name)
 
 
 @pytest.mark.parametrize("name", unlike.NAMES)
-def test_what_a_model_spells_in_its_own_way_is_sent_as_the_text_that_it_is(name):
-    """Ids by lot, so hardly any is the tokenizer's own spelling; what no text says is not sent."""
-    policy, lot, sent = unlike.policy(name), random.Random(1), 0
-    prompt_P = policy.prompt(PROBLEM)
-    plain = sorted(set(range(policy.vocabulary)) - policy.special_ids)
-    for length in [0, 1, 1, 2, 3] * 30:
-        ids = [lot.choice(plain) for _ in range(length)]
-        made = policy.spelled(sampled([*ids, policy.stop_id]), PROBLEM, most_bytes=1000)
-        assert made.tokenizer == policy.tokenizer_digest
-        if made.text is not None:
-            sent += length > 0
-            assert said_behind(policy, prompt_P, np.array(ids)) == made.text
-    assert sent > 25
-
-
-@pytest.mark.parametrize("name", unlike.NAMES)
 def test_a_text_that_came_with_ids_must_be_what_they_say(name):
-    """One author has one text. That of an honest one is never refused: not of ids by lot, half a
-    character among them, nor by a reader whose template ends in another way."""
+    """One author has one text. That of an honest one is never refused: not of ids by lot, of which
+    hardly any is the tokenizer's own spelling, nor by a reader whose template ends otherwise."""
     author, lot, agreed = unlike.policy(name), random.Random(2), 0
+    prompt_P = author.prompt(PROBLEM)
     other = copy.deepcopy(author.tokenizer)
     other.chat_template = "{{ messages[-1].content }} 12%"
     reader = LanguageModel(author.network, other)
@@ -94,14 +79,16 @@ def test_a_text_that_came_with_ids_must_be_what_they_say(name):
     for length in [0, 1, 1, 2, 3, 9] * 25:
         ids = [lot.choice(plain) for _ in range(length)]
         made = author.spelled(sampled([*ids, author.stop_id]), PROBLEM, most_bytes=1000)
+        assert made.tokenizer == author.tokenizer_digest
         if made.text is None:
             continue
-        agreed += 1
+        agreed += length > 0
+        assert said_behind(author, prompt_P, np.array(ids)) == made.text
         for each in (author, reader):
             assert isinstance(read(made, PROBLEM, each, LIMITS), Row)
             lie = replace(made, text=made.text + "7")
             assert read(lie, PROBLEM, each, LIMITS) == "inexact text"
-    assert agreed > 40
+    assert agreed > 25
 
 
 def test_a_special_token_within_has_no_text_and_a_long_text_is_not_sent():

@@ -4,21 +4,13 @@ import io
 import json
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 
 from potluck.reports import EvaluationReport, events
 from potluck.reports.events import EventLines, Notice, PhaseProgress, decode_event, encode_event
 from show.terminal.run_folders import HOSTILE, report
-
-
-class Clock:
-    def __init__(self):
-        self.now_s = 100.0
-
-    def monotonic(self):
-        return self.now_s
-
 
 EVENTS = [
     PhaseProgress("small", "write", 1, 9),
@@ -53,7 +45,8 @@ def test_whatever_is_told_is_one_line_each_and_leaves_at_once():
 
 def test_a_phase_is_told_ten_times_a_second_and_its_end_always(monkeypatch):
     out = io.StringIO()
-    monkeypatch.setattr(events, "time", clock := Clock())
+    clock = SimpleNamespace(now_s=100.0, monotonic=lambda: clock.now_s)
+    monkeypatch.setattr(events, "time", clock)
     lines = EventLines(out)
     for at in range(100):
         lines.show(PhaseProgress("small", "write", at, 100))

@@ -61,11 +61,6 @@ def test_prompt_and_completion_have_the_room_of_the_recipe_and_of_the_model(give
     assert max(sizes) == longest
 
 
-def test_a_prompt_that_leaves_no_room_is_refused():
-    with pytest.raises(RolloutError, match=r"'p3' has 12 tokens, which leaves no room below"):
-        write(engine_of(tiny.policy(), max_total_tokens=12))
-
-
 def test_each_order_is_filled_in_its_order_with_indices_from_zero_and_counted():
     requests = [RolloutRequest(PROBLEMS[at], count) for at, count in ((3, 2), (0, 5), (2, 1))]
     for rows in (2, 512):
@@ -162,15 +157,10 @@ def test_bfloat16_writes_with_a_rounded_copy_of_the_weights_as_they_are_now():
     assert first != second
     apart = max(np.abs(c.logp_T - forward(policy, c)).max() for c in second)
     assert apart < 0.2
-
-
-def test_the_bfloat16_copy_keeps_its_buffers_so_that_rotary_positions_do_not_drift():
-    policy = tiny.policy()
     with torch.no_grad():
         copy = _rounded(policy.network, torch.bfloat16)
     assert {p.dtype for p in copy.parameters()} == {torch.bfloat16}
-    assert {b.dtype for b in copy.buffers()} == {torch.float32}
-    assert {p.dtype for p in policy.network.parameters()} == {torch.float32}
+    assert {b.dtype for b in copy.buffers()} == {torch.float32}  # rotary positions would drift
 
 
 def test_a_model_without_a_cache_of_keys_and_values_is_refused():
@@ -181,8 +171,10 @@ def test_a_model_without_a_cache_of_keys_and_values_is_refused():
         engine_of(LanguageModel(network, tiny.tokenizer()))
 
 
-def test_a_prompt_without_tokens_is_refused_by_name():
+def test_a_prompt_without_tokens_or_room_is_refused_by_name():
     policy = tiny.policy()
+    with pytest.raises(RolloutError, match=r"'p3' has 12 tokens, which leaves no room below"):
+        write(engine_of(policy, max_total_tokens=12))
     policy.prompt = lambda problem: np.zeros(0, np.int32)
     with pytest.raises(RolloutError, match=r"the prompt of 'p0' has no tokens"):
         write(engine_of(policy))

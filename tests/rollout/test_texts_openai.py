@@ -100,15 +100,6 @@ def test_what_a_server_that_ignores_n_leaves_out_is_asked_one_by_one(server, aut
     assert [body.get("n") for body in server.asked()] == [None] * 6  # it has learned that
 
 
-def test_a_server_that_refuses_n_is_asked_one_by_one(server, author):
-    server.refuses = {"n": "Only one completion choice is allowed"}
-    made = author()
-    assert len(write(made).completions) == 6
-    server.seen.clear()
-    assert len(write(made).completions) == 6
-    assert not any("n" in body for body in server.asked())
-
-
 def test_more_choices_than_were_asked_for_are_left_out(server, author):
     server.twist = lambda answer: answer | {"choices": answer["choices"] * 5}
     assert len(write(author()).completions) == 6
@@ -119,6 +110,7 @@ def test_more_choices_than_were_asked_for_are_left_out(server, author):
     [
         ("max_tokens", "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens'", []),
         ("top_p", "Unsupported parameter: 'top_p' is not supported with this model", ["top_p"]),
+        ("n", "Only one completion choice is allowed", []),  # so each is asked for by itself
     ],
 )
 def test_a_parameter_that_the_model_does_not_take_is_left_out_from_then_on(
@@ -555,13 +547,10 @@ def ready(server, **options):
     OpenAIOptions(**options).require_ready(adapter=False, longest=100)
 
 
-def test_a_model_that_is_listed_is_ready_and_costs_nothing(server):
-    ready(server)
-    assert server.asked() == []
-
-
 @pytest.mark.parametrize("lists", [200, 404])
 def test_a_model_that_is_not_listed_is_asked_for_a_few_tokens(server, lists):
+    ready(server)
+    assert server.asked() == []  # a model that is listed costs nothing
     server.models, server.lists = ["*", "x"], lists
     ready(server)
     (body,) = server.asked()

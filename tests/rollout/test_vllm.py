@@ -63,6 +63,13 @@ def server(folder):
         yield server
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr("potluck.rollout.vllm.client.LONGEST_PAUSE_S", 0.02)
+    monkeypatch.setattr("potluck.rollout.vllm.client.FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("potluck.rollout.vllm.engine.TICK_S", 0.02)
+
+
 @pytest.fixture
 def engine_of(server, tmp_path):
     """An engine of the server, which started with weights that are not the engine's."""
@@ -316,14 +323,6 @@ def test_a_rounding_above_certainty_is_none_and_a_stop_token_in_the_last_place_e
     assert (c.end, c.logp_T.max()) == ("stop", 0)
 
 
-@pytest.fixture
-def impatient(monkeypatch):
-    monkeypatch.setattr("potluck.rollout.vllm.client.LONGEST_PAUSE_S", 0.02)
-    monkeypatch.setattr("potluck.rollout.vllm.client.FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr("potluck.rollout.vllm.engine.TICK_S", 0.02)
-
-
-@pytest.mark.usefixtures("impatient")
 def test_a_server_that_is_busy_or_stumbles_is_asked_again(server, engine_of):
     server.statuses = [503, 500, 500, 503, 429]
     assert len(write(engine_of(), requests=[RolloutRequest(PROBLEMS[0], 2)])) == 2
@@ -340,7 +339,6 @@ def test_a_server_that_is_busy_or_stumbles_is_asked_again(server, engine_of):
         ("/v1/completions", 400, "no", r"completions \(status 400 no\); see its log"),
     ],
 )
-@pytest.mark.usefixtures("impatient")
 def test_a_refusal_names_its_cause_on_one_line_at_once(server, path, status, said, way_out):
     server.answer = lambda *_: refuse(status, said)
     with pytest.raises(RolloutError, match=way_out) as caught:
@@ -361,7 +359,6 @@ def ask(url, *request):
     return run_loop(asked())
 
 
-@pytest.mark.usefixtures("impatient")
 def test_an_answer_that_breaks_off_is_asked_for_again(server, engine_of):
     engine = engine_of()
     write(engine)
@@ -372,7 +369,6 @@ def test_an_answer_that_breaks_off_is_asked_for_again(server, engine_of):
     assert server.paths().count("/collective_rpc") == 4
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("concurrency", [1, 64])
 def test_a_server_that_is_started_anew_in_the_middle_gets_the_weights_again(
     server, engine_of, concurrency
@@ -395,7 +391,6 @@ def test_a_server_that_was_started_anew_between_two_requests_is_found_by_its_las
         write(engine_of(concurrency=1))
 
 
-@pytest.mark.usefixtures("impatient")
 def test_every_answer_to_a_request_that_was_asked_twice_is_checked(server, engine_of):
     engine = engine_of(concurrency=1)
 
@@ -411,7 +406,6 @@ def test_every_answer_to_a_request_that_was_asked_twice_is_checked(server, engin
         write(engine)
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("drops", [{"drops": 10**9}, {"statuses": [502] * 10**4}])
 def test_a_server_that_stays_away_is_given_up_when_the_time_is_over(server, engine_of, drops):
     write(engine_of())
@@ -427,7 +421,6 @@ def begin(engine):
     return engine.begin(requests, sampled(), author="me")
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("restarts", [False, True])
 def test_what_was_begun_is_of_the_weights_of_then_and_is_checked_against_them(
     server, engine_of, restarts
@@ -578,7 +571,6 @@ def test_a_server_is_looked_at_before_a_run_begins(server):
             look("tiny", url=url, timeout_s=0.2)
 
 
-@pytest.mark.usefixtures("impatient")
 def test_at_most_so_many_problems_are_asked_for_at_once(server, engine_of):
     server.stalls, seen = threading.Event(), []
 
@@ -643,16 +635,6 @@ def test_episodes_of_a_problem_that_end_at_one_look_are_taken_once(player_of):
     assert [(c.index, c.end) for c in written] == [(0, "turns"), (1, "turns")]
 
 
-def test_both_engines_play_the_same_where_nothing_is_left_to_chance(player_of):
-    engine = player_of(Here())
-    here = HFEngine(engine.policy, EngineSettings(24, 60, environment=Here()))
-    for ours, theirs in zip(greedy(here), greedy(engine), strict=True):
-        assert ours.token_T.tolist() == theirs.token_T.tolist()
-        same = ("problem_id", "index", "end", "turns", "observed", "text")
-        assert [getattr(ours, name) for name in same] == [getattr(theirs, name) for name in same]
-
-
-@pytest.mark.usefixtures("impatient")
 def test_a_turn_whose_connection_breaks_is_asked_for_anew_with_the_weights(server, player_of):
     environment = Here()
     engine = player_of(environment, concurrency=1)

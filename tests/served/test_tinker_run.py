@@ -198,13 +198,6 @@ def test_what_is_under_way_does_not_count_as_spent(server, opened):
     assert made.books.spent.completion_tokens == 2
 
 
-def test_the_library_tells_its_attempts_to_nobody(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tinker", ModuleType("tinker"))
-    monkeypatch.setattr(logging.getLogger("tinker"), "level", logging.NOTSET)
-    tinker.library()
-    assert not logging.getLogger("tinker.lib").isEnabledFor(logging.ERROR)
-
-
 def short(sequences):
     return sequences[:-1]
 
@@ -264,7 +257,11 @@ def test_a_budget_ends_the_run_before_more_is_asked(server, recipe, tmp_path):
     assert server.calls.count("optim_step") < 9
 
 
-def test_a_library_that_is_not_here_is_named(monkeypatch):
+def test_the_library_is_quiet_and_named_where_it_is_not_here(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tinker", ModuleType("tinker"))
+    monkeypatch.setattr(logging.getLogger("tinker"), "level", logging.NOTSET)
+    tinker.library()
+    assert not logging.getLogger("tinker.lib").isEnabledFor(logging.ERROR)
     monkeypatch.setitem(sys.modules, "tinker", None)
     with pytest.raises(RolloutError, match=r"needs its library .*pip install"):
         tinker.library()
@@ -308,11 +305,15 @@ def test_a_key_goes_to_no_host_without_consent(server, recipe, tmp_path, monkeyp
     assert not server.calls
 
 
-def test_check_tells_tokens_and_money(recipe, tmp_path):
+def checked(config):
     console = Console(record=True, width=200, file=io.StringIO())
-    config = recipe()
     console.print(check(config))
-    said, prompt = console.export_text(), plan_cost(config).inspection.prompts.mean
+    return console.export_text()
+
+
+def test_check_tells_tokens_and_money(recipe, tmp_path):
+    config = recipe()
+    said, prompt = checked(config), plan_cost(config).inspection.prompts.mean
     # 8 completions of 6 tokens each; 16 rows are read, and trained on.
     prompts, read = round(8 * prompt), round(16 * (prompt + 6))
     assert f"big: its server reads {prompts} tokens of prompts and writes 48" in said
@@ -324,15 +325,12 @@ def test_check_tells_tokens_and_money(recipe, tmp_path):
 def test_check_plans_a_model_that_is_on_its_server_only(recipe, monkeypatch):
     monkeypatch.setattr("potluck.builder.prepare.at_hand", lambda model: model != "far/away")
     config = recipe({"tokenizer": "far/away"})
-    console = Console(record=True, width=200, file=io.StringIO())
-    console.print(check(config))
-    said = console.export_text()
+    said = checked(config)
     assert "far/away: a server has it" in said
     assert "big: its server reads" in said
     assert "memory in GiB" in said
     alone = msgspec.structs.replace(config, node={"big": config.node["big"]})
-    console.print(check(alone))
-    assert "memory in GiB" not in console.export_text()
+    assert "memory in GiB" not in checked(alone)
 
 
 @pytest.fixture

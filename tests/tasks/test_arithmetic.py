@@ -209,22 +209,9 @@ def test_the_hash_is_a_bit_of_sha256_the_same_everywhere_and_for_ever():
     raw = b"digits/734+258" + b"\x01\x00\x00\x00" + b"\x02\x01\x00\x00"
     expected = float(int(hashlib.sha256(raw).hexdigest()[:2], 16) % 2)
     assert paid(completion((1, 258), problem="digits/734+258")) == [expected]
-    row = [completion((i,), problem="digits/734+258") for i in range(16)]
+    row = [completion((i,), [-2.0], problem="digits/734+258", author="a", index=3, end="length")
+           for i in range(16)]  # fmt: skip
     assert "".join(f"{reward:.0f}" for reward in paid(*row)) == "0001111010101110"
-
-
-def test_only_the_problem_and_each_token_count():
-    """One bit agrees by chance half of the time, so 64 pairs must not all agree."""
-    base = paid(*(completion((i, 1, 1)) for i in range(64)))
-    others = [completion((i, 1, 1), [-2.0] * 3, author="a", index=3, end="length")
-              for i in range(64)]  # fmt: skip
-    assert paid(*others) == base
-    for changed in (
-        [completion((i, 1, 1), problem="q") for i in range(64)],
-        [completion((i, 1, 2)) for i in range(64)],
-        [completion((i, 1)) for i in range(64)],
-    ):
-        assert paid(*changed) != base
 
 
 def test_the_digest_of_a_hash_follows_the_inner_one_and_differs_from_it():

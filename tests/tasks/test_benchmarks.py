@@ -2,15 +2,15 @@
 
 import json
 import sys
-from hashlib import sha256
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from nouns import completion
 from potluck.builder.task import make_task, require_problems
 from potluck.config import ConfigError, from_tree
-from potluck.tasks import TaskError, benchmarks
+from potluck.tasks import Split, TaskError, benchmarks
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.base import WithOutOfDistribution
 from potluck.tasks.benchmarks import Gsm8kOptions, Math500Options
@@ -160,19 +160,6 @@ def test_the_paper_validates_on_the_first_512_of_test_and_trains_on_all_of_train
     assert task.problem("gsm8k/test/529").answer == "530"
 
 
-def test_the_512_training_problems_of_smallest_hash_are_held_out(
-    made_up_path, tmp_path, write_gsm8k
-):
-    task = Gsm8kOptions(path=made_up_path).make()
-    texts = {f"gsm8k/train/{i}": f"What is {i} + 1 (train)?" for i in range(540)}
-    ranked = sorted(texts, key=lambda id: sha256(f"{id}{texts[id]}".encode()).hexdigest())
-    assert list(task.ids("validation")) == ranked[:512]
-    assert list(task.ids("train")) == [id for id in texts if id not in ranked[:512]]
-    assert task.problem("gsm8k/test/3").answer == "4"
-    path = write_gsm8k(tmp_path, train=512)
-    refused("gsm8k", path, r"has 512 problems .* name task\.validation")
-
-
 def test_the_gold_is_the_number_after_the_mark_without_its_commas(tmp_path):
     row = {"question": "How many?", "answer": "1,000 #s and 80.\n####  1,234,080 \n"}
     for name in ("train.jsonl", "test.jsonl"):
@@ -183,14 +170,10 @@ def test_the_gold_is_the_number_after_the_mark_without_its_commas(tmp_path):
 
 def test_all_of_it_is_out_of_distribution(write):
     task = Math500Options(path=write(*ROWS)).make()
-    assert task.ids("out-of-distribution") == ["math500/0", "math500/1", "math500/2"]
-    assert not task.ids("train")
-    assert not task.ids("validation")
+    assert [len(task.ids(split)) for split in get_args(Split)] == [0, 0, 3]
     problem = task.problem("math500/1")
     assert (problem.question, problem.answer) == (ROWS[1]["problem"], r"2\sqrt{2}")
     assert problem.system == benchmarks.MATH500_PROMPT
-    with pytest.raises(TaskError, match=r"its 3 look like 'math500/0'"):
-        task.problem("math500/3")
 
 
 def test_the_real_problems_and_their_digest_are_the_same_for_ever(math500_path):

@@ -1,12 +1,14 @@
 """Checks that concern all nodes together, made before anything is written."""
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from heapq import nlargest
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from potluck.builder.exchange import make_agenda, trusts_of
 from potluck.config import ConfigError, RunConfig
@@ -22,11 +24,28 @@ from potluck.tasks.base import Shortened, environment_of
 from potluck.types import Problem
 
 
+@cache
+def tokenizer_of(model: str) -> PreTrainedTokenizerBase:
+    """Load a tokenizer, once for all checks, which one thread makes: a large one takes a second."""
+    return loading.load_tokenizer(model)
+
+
+@cache
+def _fingerprint_of(model: str) -> str:
+    return loading.fingerprint(tokenizer_of(model))
+
+
+def forget_tokenizers() -> None:
+    """Load them again when they are asked for again: the files may be others by then."""
+    tokenizer_of.cache_clear()
+    _fingerprint_of.cache_clear()
+
+
 def tokenizers_of(config: RunConfig) -> list[list[str]]:
     """List the nodes that learn, those of one tokenizer together."""
     groups: dict[str, list[str]] = {}
     for name, node in config.learners.items():
-        groups.setdefault(loading.fingerprint(loading.load_tokenizer(node.reads)), []).append(name)
+        groups.setdefault(_fingerprint_of(node.reads), []).append(name)
     return [*groups.values()]
 
 
@@ -36,7 +55,7 @@ def require_tokenizers(config: RunConfig) -> None:
     groups = tokenizers_of(config)
     reads_texts = len(groups) > 1 or config.learners.keys() != config.node.keys()
     for name, node in config.learners.items():
-        tokenizer = loading.load_tokenizer(node.reads)
+        tokenizer = tokenizer_of(node.reads)
         loading.named_stop_ids(tokenizer, config.sampling.stop)
         for token in config.sampling.stop if reads_texts else ():
             if tokenizer.get_vocab()[token] not in special_ids(tokenizer):
@@ -79,7 +98,7 @@ def require_one_prompt(config: RunConfig, task: Task) -> None:
         return
     problem = task.problem(task.ids("train")[0])
     prompts = {
-        name: prompt_ids(loading.load_tokenizer(node.reads), problem)
+        name: prompt_ids(tokenizer_of(node.reads), problem)
         for name, node in config.learners.items()
     }
     for one, other in pairwise(prompts):
@@ -96,7 +115,7 @@ def without_long_prompts(config: RunConfig, task: Task, models: Iterable[str]) -
     """Leave out of the task the problems whose prompts are too long for any of the models."""
     if not (most := config.sampling.max_prompt_tokens):
         return task
-    tokenizers = [loading.load_tokenizer(model) for model in dict.fromkeys(models)]
+    tokenizers = [tokenizer_of(model) for model in dict.fromkeys(models)]
 
     def fits(problem: Problem) -> bool:
         return all(len(prompt_ids(tokenizer, problem)) <= most for tokenizer in tokenizers)
@@ -118,7 +137,7 @@ def require_completion_budget(config: RunConfig, task: Task) -> list[int]:
     asked += task.ids("out-of-distribution")[: wanted.out_of_distribution]
     lengths = []
     for model in dict.fromkeys(node.reads for node in config.learners.values()):
-        tokenizer = loading.load_tokenizer(model)
+        tokenizer = tokenizer_of(model)
         limit = _positions(model, sampling.max_total_tokens)
         for problem in map(task.problem, asked):
             prompt_P = prompt_ids(tokenizer, problem)

@@ -82,6 +82,7 @@ def prepare(
         kept: folder that may remember the grade of an environment; None: none does.
         say: is told what takes a while.
     """
+    checks.forget_tokenizers()
     require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
     mine = replace(config, node={name: config.node[name] for name in names})
     seen = config if all_here else mine

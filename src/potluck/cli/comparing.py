@@ -84,11 +84,11 @@ def _found(name: str) -> list[Path]:
     """List the runs that ``name`` means; what is no run stays, for the reader to complain of."""
     parts = [name] if Path(name).exists() else name.split(",")
     places = [Path(each) for part in parts for each in sorted(glob(part)) or [part]]
-    inside = (sorted(each.parent for each in place.glob("*/recipe.json")) for place in places)
-    each = zip(places, inside, strict=True)
-    return [
-        *chain(*([at] if (at / "recipe.json").is_file() else runs or [at] for at, runs in each))
-    ]
+    runs: list[Path] = []
+    for place in places:
+        inside = sorted(each.parent for each in place.glob("*/recipe.json"))
+        runs += [place] if (place / "recipe.json").is_file() else inside or [place]
+    return runs
 
 
 def _tell(a: Sequence[Path], b: Sequence[Path], folder: Path) -> None:

@@ -17,7 +17,7 @@ from potluck.cli.training import AT_ONCE, opened, skipped_text, tell_end
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, from_tree, load, read_tree
 from potluck.files import JOINED, printable
-from potluck.launch.signals import interrupts
+from potluck.launch.children import interrupts
 from potluck.reports.events import Notice
 from potluck.types import NODE_NAME
 

@@ -248,7 +248,7 @@ class RunConfig(Options, frozen=True, kw_only=True):
     name: str
     """Name of the run; its folder is ``runs/NAME``, unless ``--out`` says otherwise."""
     seed: Amount = 0
-    """Seed of everything that is drawn; nodes in one process repeat a run to the bit."""
+    """Seed of everything that is drawn; nodes in one process repeat a run, on a CPU to the bit."""
     rounds: Count = 50
     """Rounds of the run."""
     problems_per_round: Count = 24

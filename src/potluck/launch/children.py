@@ -1,13 +1,18 @@
-"""Commands of ``potluck`` in processes of their own: started, heard, and asked to stop."""
+"""Commands of ``potluck`` in processes of their own: started, heard, and asked to stop; and Ctrl-C
+as a request to this one, so that nothing is left half done."""
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from queue import Empty, Queue
 from threading import Thread
+from types import FrameType
 from typing import Self
 
 from potluck.reports.events import Event, Told, decode_event
@@ -102,3 +107,31 @@ class Children:
         for child in [] if self.is_stopped else self.going:
             child.process.send_signal(signal.SIGINT)
         self.is_stopped = True
+
+
+STOP: ContextVar[threading.Event | None] = ContextVar("STOP", default=None)
+"""Event by which a thread's run is asked to stop, as no signal reaches a thread."""
+
+
+@contextmanager
+def interrupts() -> Iterator[Callable[[], bool]]:
+    """Make the first Ctrl-C a request that the loop asks for; the second one is the usual."""
+    requested, stop = False, STOP.get()
+
+    def request(signal_number: int, frame: FrameType | None) -> None:
+        nonlocal requested
+        if requested:
+            raise KeyboardInterrupt
+        requested = True
+
+    before = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):  # a scheduler that ends a job sends SIGTERM
+            before[number] = signal.signal(number, request)
+    except ValueError:  # not the main thread: that one decides
+        pass
+    try:
+        yield lambda: requested or (stop is not None and stop.is_set())
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -26,9 +26,9 @@ from potluck.config import AnyRecipe, ConfigError, as_config
 from potluck.exchange import Agreement, Exchange, MemoryHub
 from potluck.exchange.memory import KEPT_ROUNDS
 from potluck.files import one_line
+from potluck.launch.children import STOP
 from potluck.launch.nodes import LocalNodes, run_nodes
 from potluck.launch.rounds import RunResult
-from potluck.launch.signals import STOP
 from potluck.node.participant import NodeProgress
 from potluck.node.storage.record import Record
 from potluck.node.storage.resume import first_round
@@ -118,8 +118,8 @@ def run(
         config: a run, a recipe's path, or its tables as nested dicts.
         folder: must not exist or be empty, unless ``resume``; None: ``runs/NAME``.
         rewards: functions, trusted, some as (function, weight), in place of ``[[reward]]``.
-        resume: goes on from the newest checkpoint that all nodes have. On the same machine, torch
-            and thread count, the whole run then equals an uninterrupted one to the bit.
+        resume: goes on from the newest checkpoint that all nodes have. On a CPU, with the same
+            torch and thread count, the whole run then equals an uninterrupted one to the bit.
         display: "auto": a curve in a notebook, elsewhere what the command shows; or a name of
             ``--display``, None, or an object with ``show(event)``.
         callbacks: functions of an event; one that raises ends the run.

@@ -16,8 +16,7 @@ from potluck.config import LOCAL_SWARM, RunConfig, as_tree
 from potluck.exchange import transport
 from potluck.exchange.keys.keys import make_key, roster_text
 from potluck.files import sealed, write_atomically
-from potluck.launch.children import STOPPED, Child, Children
-from potluck.launch.signals import interrupts
+from potluck.launch.children import STOPPED, Child, Children, interrupts
 from potluck.node.storage.folder import (
     disk_errors_explained,
     exclusive,

@@ -17,9 +17,9 @@ from potluck.builder.task import keep_grade
 from potluck.config import RunConfig, as_tree
 from potluck.exchange import Agreement, Exchange
 from potluck.files import JOINED, sealed, write_atomically
+from potluck.launch.children import interrupts
 from potluck.launch.journal import Journal
 from potluck.launch.rounds import LocalRounds, RunResult, StoppableProgress, Stopped, is_over
-from potluck.launch.signals import interrupts
 from potluck.node.learning.group import ProcessGroup, process_group
 from potluck.node.learning.workers import run_worker
 from potluck.node.participant import NodeProgress
@@ -138,6 +138,7 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     policies = {name: learner.policy for name, learner in learners.items()}
     checks.require_turns(policies, task)
     sends_text = checks.sends_text(config, all_here=local.all_here)
+    checks.forget_tokenizers()  # each node has one of its own
     if not sends_text or config.sends_logp:
         checks.require_one_stop(policies)
     _write_recipe(local, digests, task)

@@ -11,8 +11,7 @@ from rich.console import Console
 from potluck.config import RunConfig, StopConfig, as_tree, load
 from potluck.config.control import controls_of
 from potluck.files import available_cores, printable, sealed, write_atomically
-from potluck.launch.children import STOPPED, Child, Children
-from potluck.launch.signals import interrupts
+from potluck.launch.children import STOPPED, Child, Children, interrupts
 from potluck.reports import EvaluationReport
 from potluck.reports.answers import add_answers, answer_of
 from potluck.reports.events import Event, PhaseProgress, RoundDone

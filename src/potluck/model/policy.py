@@ -59,8 +59,7 @@ class LanguageModel(Reader):
         stored: torch.dtype = torch.float32,
         attention: str = "auto",
     ) -> "LanguageModel":
-        """Load as ``load_network`` does. ``dtype`` is the format that ``logp`` computes in,
-        ``stored`` the one that the weights are held in: training needs float32."""
+        """Load as ``load_network`` does, weights as ``stored``: training needs float32."""
         network = load_network(model, device=device, dtype=stored, attention=attention)
         return cls(network, load_tokenizer(model), stop=stop, dtype=dtype)
 

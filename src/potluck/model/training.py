@@ -35,8 +35,7 @@ def add_adapter(
     A is random (by ``seed``; torch's own generator stays as it is), B zero: at first the network's
     output is what it was. Source: Hu et al. 2021, arXiv:2106.09685.
 
-    ``rank`` is r, rows of A. Raise ModelError if the network has no layer of ``targets``, or none
-    that can be adapted.
+    ``rank`` is r. Raise ModelError if the network has no layer of ``targets`` that can be adapted.
     """
     chosen = targets_of(targets, _linear_names(network), network.config.model_type)
     targets = chosen if isinstance(chosen, str) else list(chosen)

@@ -73,13 +73,6 @@ class Tail(Generic[Line]):
     def read(self, damaged: Callable[[Exception], object] = repr) -> Iterator[Line]:
         """Yield each whole new line, decoded. ``damaged`` is called with the error of a line that
         cannot be; ``number`` is then that line's number in the file."""
-        for _, line in self.read_placed(damaged):
-            yield line
-
-    def read_placed(
-        self, damaged: Callable[[Exception], object] = repr
-    ) -> Iterator[tuple[tuple[int, int], Line]]:
-        """Yield the same, each with the offsets in the file of its start and its end."""
         opened = open_regular(self.path)
         if opened is None:
             return
@@ -94,7 +87,7 @@ class Tail(Generic[Line]):
                 if not is_whole and len(text) < LINE_BYTES:
                     rest = text
                     break
-                start, self._start = self._start, self._start + len(text)
+                self._start += len(text)
                 self.number += is_whole
                 skips, self._skips = self._skips, not is_whole
                 if not is_whole or not (skips or text.strip()):
@@ -106,7 +99,7 @@ class Tail(Generic[Line]):
                 except DAMAGED as error:
                     damaged(error)
                 else:
-                    yield (start, self._start), line
+                    yield line
             self._size, self.rest = self._start + len(rest), b"" if self._skips else rest
 
 

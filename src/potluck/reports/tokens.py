@@ -1,7 +1,5 @@
-"""Completions that are recorded token by token: the lines of recorded.jsonl.
-
-A node writes a few of each round, as many as fit into a share of what the round's file takes; the
-page decodes them. A token takes three characters beside its text.
+"""Completions that are recorded token by token, a few of each round: the lines of recorded.jsonl,
+which the page decodes. A token takes three characters beside its text.
 """
 
 import string

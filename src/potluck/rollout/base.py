@@ -71,15 +71,14 @@ class OpenWriting(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PromptedRequest:
-    """``count`` completions from ``first`` on, of ``longest`` tokens at most; ``room`` tokens fit
-    behind the prompt."""
+    """``count`` completions, of ``longest`` tokens at most, for a prompt of the policy's ids."""
 
     problem: Problem
     prompt_P: np.ndarray
     count: int
-    room: int
+    room: int  # tokens that fit behind the prompt
     longest: int
-    first: int = 0
+    first: int = 0  # index of the first
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,13 +25,12 @@ CONNECT_S = 10.0
 SAID_CHARACTERS = 300
 POLL_S = 0.01
 IS_IT_RUNNING = "is it running, and is [node.NAME.engine] url its own?"
-WAYS_OUT = {
+WAYS_OUT = {  # by the status of an answer
     **dict.fromkeys(range(300, 400), "redirects are not followed: set url to where it leads"),
     401: "name the variable that holds its key in api_key_variable",
     403: "may this key use this model, and is it in api_key_variable?",
     404: "is the name of the model right, and url complete, such as https://HOST/v1?",
 }
-"""Ways out by the status of an answer."""
 ROUNDING = 1e-3  # nats: a log-probability may lie so far above 0
 NEVER = -9999.0  # as vLLM writes ln 0: JSON has no infinity
 T = TypeVar("T")

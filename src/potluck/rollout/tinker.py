@@ -31,19 +31,17 @@ from potluck.rollout.texts.options import TinkerOptions
 from potluck.types import Completion, NonFiniteError
 
 INSTALL = "pip install 'potluck[tinker]'"
-WAYS_OUT = server.WAYS_OUT | {
+WAYS_OUT = server.WAYS_OUT | {  # by the status of an answer
     404: "is url complete, and does the server still have what is asked for?",
     422: "its version may not know the loss",
 }
-"""Ways out by the status of an answer."""
-SAYINGS = {
+SAYINGS = {  # ways out by what an error without such a status says
     r"\bproto\b": f"server and library do not understand each other: {INSTALL} has a tried one",
     r"with the 'tml-'": "the variable that api_key_variable names holds no key of this kind",
     r"\badapters\b": "a client that was killed keeps its own for 5 minutes: wait, or allow more",
     r"\brank\b": "lower r in the node's table lora",
     r"^APIResponseValidationError": "is url complete, and that of such a server?",
 }
-"""Ways out by what an error without such a status says."""
 READY_S = 20.0
 UNANSWERED = "APIConnectionError", "APITimeoutError"
 PROBE_RATE, PROBE_KEPT_S = 1e-3, 3600
@@ -130,7 +128,7 @@ class TinkerSession:
         """Read ln p of the tokens of (prompt, completion) pairs, nats, at temperature 1."""
         data = [self._datum(row, weights=np.ones(len(row[1]))) for row in rows]
         forward = partial(self._client.forward, data, "cross_entropy")
-        price = self.options.training_cost(_tokens(rows))
+        price = self.options.training_cost(sum(len(ids) for row in rows for ids in row))
         outputs = self.call("forward", forward, price, tick).loss_fn_outputs
         told = [each.get("logprobs") for each in outputs]
         found = [np.asarray([] if at is None else at.data, np.float32) for at in told]
@@ -148,7 +146,8 @@ class TinkerSession:
         the completion's tokens. Return the gradient's norm in the server's unit; 0: untold."""
         data = [self._datum(row, **column) for row, column in zip(rows, columns, strict=True)]
         learn = partial(self._client.forward_backward, data, "importance_sampling")
-        price, self._sampler = self.options.training_cost(_tokens(rows)), None
+        price = self.options.training_cost(sum(len(ids) for row in rows for ids in row))
+        self._sampler = None
         self.call("forward_backward", learn, price)
         step = partial(self._client.optim_step, self._types.AdamParams(**adam))
         told = self.call("optim_step", step).metrics or {}
@@ -275,10 +274,6 @@ class TinkerSession:
             f"{within}, though the server {there}: raise timeout_s, or see its log for an id "
             f"beyond its vocabulary (is tokenizer that of its model?), or for an account in debt"
         )
-
-
-def _tokens(rows: Sequence[Pair]) -> int:
-    return sum(len(prompt_P) + len(token_T) for prompt_P, token_T in rows)
 
 
 @dataclass(frozen=True, eq=False)

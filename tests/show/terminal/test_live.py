@@ -1,5 +1,6 @@
 import io
 import re
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -11,18 +12,11 @@ from potluck.show.terminal.live import LiveDisplay
 from show.terminal.run_folders import HOSTILE, STEERS, report
 
 
-class Clock:
-    def __init__(self):
-        self.now_s = 100.0
-
-    def monotonic(self):
-        return self.now_s
-
-
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
-    monkeypatch.setattr(module, "time", found := Clock())
-    return found
+    clock = SimpleNamespace(now_s=100.0, monotonic=lambda: clock.now_s)
+    monkeypatch.setattr(module, "time", clock)
+    return clock
 
 
 def display(terminal=False, width=80, **changes):

@@ -12,8 +12,10 @@ import pytest
 
 from potluck.reports import RoundReport
 from potluck.reports.answers import ControlAnswer, add_answers
+from potluck.reports.status import AuthorStatus
 from potluck.show.web import rounds as rounds_module
 from potluck.show.web.folder import NotHereError, WatchedRun
+from potluck.show.web.rounds import NodeRounds
 from show.terminal.run_folders import HOSTILE, metrics, source
 from show.web.run_files import append, make_run, write_status
 
@@ -285,3 +287,23 @@ def test_a_link_that_leads_out_of_the_run_is_not_followed(tmp_path):
     (folder / "large").symlink_to(make_run(tmp_path / "other", "large") / "large")
     with pytest.raises(NotHereError):
         looked(folder).texts("large")
+
+
+def test_an_older_round_goes_before_a_newer_one_when_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(rounds_module, "MOST_ROWS", 200)
+    rounds = NodeRounds()
+    for at in range(201):
+        rounds.add(at, at, {}, {})
+    columns = rounds.since(199).columns
+    assert len(columns["round"]) < 200
+    assert columns["round"][-100:] == list(range(101, 201))
+
+
+def test_means_are_over_an_authors_last_rounds_and_tell_how_old_they_are():
+    rounds = NodeRounds()
+    for at in range(29):
+        came = {"south": AuthorStatus(1, float(at))} if at < 27 else {}
+        rounds.add(1, at, {}, came)
+    cell = rounds.matrix()["south"]
+    assert cell["reward_mean"] == sum(range(17, 27)) / 10
+    assert cell["staleness"] == 2

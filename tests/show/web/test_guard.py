@@ -10,17 +10,16 @@ from potluck.show.web.server import shown_address
 from potluck.types import PotluckError
 
 TOKEN = "a-token-of-many-characters"
-PORT = 8420
+WHOLE = bytes(range(256)) * 2_000
 
 
-async def _app(scope, receive, send):
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b"data"})
-
-
-def ask(path="/", *, token=TOKEN, method="GET", query="", host="127.0.0.1:8420", **headers):
-    """Return (status, headers) of the guard's answer."""
+def asked(path="/", *, token=TOKEN, method="GET", query="", host="127.0.0.1:8420", **headers):
+    """Return the messages of the guard's answer."""
     sent = []
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": WHOLE})
 
     async def send(message):
         sent.append(message)
@@ -28,10 +27,16 @@ def ask(path="/", *, token=TOKEN, method="GET", query="", host="127.0.0.1:8420",
     named = {"host": host, **{name.replace("_", "-"): value for name, value in headers.items()}}
     pairs = [(name.encode(), value.encode()) for name, value in named.items() if value is not None]
     scope = {"type": "http", "method": method, "path": path, "headers": pairs}
-    guard = Guard(_app, host="node.example", port=PORT, token=token)
+    guard = Guard(app, host="node.example", port=8420, token=token)
     asyncio.run(guard({**scope, "query_string": query.encode()}, None, send))
     assert set(HEADERS) <= set(sent[0]["headers"])
-    return sent[0]["status"], dict(sent[0]["headers"])
+    return sent
+
+
+def ask(*words, **named):
+    """Return (status, headers) of the guard's answer."""
+    first, *_ = asked(*words, **named)
+    return first["status"], dict(first["headers"])
 
 
 def test_a_visit_with_the_token_gets_a_cookie_and_an_address_without_it():
@@ -143,19 +148,7 @@ def test_a_token_of_ones_own_works_as_it_is_shown():
 
 
 def test_no_more_than_a_part_of_an_answer_waits_for_a_slow_reader():
-    whole, sent = bytes(range(256)) * 2_000, []
-
-    async def app(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": whole})
-
-    async def send(message):
-        sent.append(message)
-
-    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b""}
-    guard = Guard(app, host="127.0.0.1", port=PORT)
-    asyncio.run(guard({**scope, "headers": [(b"host", b"127.0.0.1")]}, None, send))
-    parts = sent[1:]
-    assert b"".join(part["body"] for part in parts) == whole
+    _, *parts = asked(token="")
+    assert b"".join(part["body"] for part in parts) == WHOLE
     assert max(len(part["body"]) for part in parts) == PART_BYTES
     assert [part.get("more_body", False) for part in parts] == [True] * (len(parts) - 1) + [False]

@@ -81,8 +81,10 @@ class ChatClient(Client):
             raise Unavailable(said, may_cost=may_cost, again_s=0.0) from None
         if 200 <= status < 300:
             return raw
-        text = raw.decode(errors="replace")
-        said = self.address.line(f"status {status}: {_message(text)}")
+        message = text = raw.decode(errors="replace")
+        with suppress(ValueError, RecursionError, KeyError, TypeError):
+            message = str(json.loads(text)["error"]["message"])
+        said = self.address.line(f"status {status}: {message}")
         if status in LATER or status >= 500:
             again_s = None if status == 402 else 0.0
             with suppress(ValueError):
@@ -121,12 +123,6 @@ def refusal(options: Any, said: str, status: int) -> RolloutError:
     """Make the error for a status that no later attempt would change."""
     what = f"{options.url} refuses to write as {options.model!r} ({said})"
     return RolloutError(f"{what}; {WAYS_OUT.get(status, 'see its documentation')}")
-
-
-def _message(text: str) -> str:
-    with suppress(ValueError, RecursionError, KeyError, TypeError):
-        return str(json.loads(text)["error"]["message"])
-    return text
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -33,7 +33,7 @@ NO_FOLDER = "it does not see that folder: name one that both see in [node.NAME.e
 NO_RELOAD = "docs/vllm.md: it may have another model, or be too old to reload"
 NO_DEVELOPMENT = "start it with VLLM_SERVER_DEV_MODE=1"
 NOT_SWITCHED_ON = "this must be switched on when it is started, see docs/vllm.md"
-SAYINGS = (
+SAYINGS = (  # ways out by the path's beginning and what vLLM 0.27 to 0.32 say; see docs/vllm.md
     ("/v1/load_lora_adapter", "No adapter found", NO_FOLDER),
     ("/collective_rpc", "Repo id must be in the form", NO_FOLDER),
     ("/collective_rpc", "status 500", NO_RELOAD),
@@ -45,7 +45,6 @@ SAYINGS = (
     ("/", "status 404", NOT_SWITCHED_ON),
     ("/", "status 405", NOT_SWITCHED_ON),
 )
-"""Ways out by the path's beginning and what vLLM 0.27 to 0.32 say; docs/vllm.md has more."""
 
 
 class Disconnected(RolloutError):

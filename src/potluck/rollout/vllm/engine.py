@@ -79,7 +79,10 @@ class ServerEngine(base.Engine):
         return ServerWriting(self, server_requests, sampler, author, kept)
 
     def _requests(self, requests: Requests, sampler: Sampler) -> list[ServerRequest]:
-        drawn, made = _seed(sampler), []
+        drawn, made = 0, []
+        if isinstance(sampler, RandomSampler):  # so two writings with one generator differ
+            dice = sampler.generator
+            drawn = int(torch.randint(2**62, (), generator=dice, device=dice.device))
         of_all = {
             "model": self.options.model,
             **sampling_of(sampler),
@@ -300,11 +303,3 @@ def sampling_of(sampler: Sampler) -> dict[str, float]:
         kind = type(sampler).__name__
         raise RolloutError(f"a server draws by RandomSampler and GreedySampler, not by {kind}")
     return plain | asdict(sampler.sampling)
-
-
-def _seed(sampler: Sampler) -> int:
-    """Draw a seed from the generator, so that two writings with one of them differ."""
-    if not isinstance(sampler, RandomSampler):
-        return 0
-    generator = sampler.generator
-    return int(torch.randint(2**62, (), generator=generator, device=generator.device))

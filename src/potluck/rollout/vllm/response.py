@@ -78,22 +78,20 @@ def read_response(
             f"wrote {len(choices)} completions of {request.problem.id!r}, not {request.count}",
             "each index is to come once",
         )
-    return [_completion(choice, request, policy, client, author) for choice in choices]
-
-
-def _completion(
-    choice: _Choice, request: ServerRequest, policy: LanguageModel, client: VllmClient, author: str
-) -> Completion:
-    what = f"wrote completion {choice.index} of {request.problem.id!r}"
-    if choice.prompt_token_ids not in (None, request.body["prompt"]):
-        raise client.refuse(f"{what} behind another prompt", "it must take token ids as they are")
-    told = choice.token_ids, choice.logprobs.token_logprobs, choice.finish_reason
-    try:
-        read = read_written(*told, most=request.token_budget, policy=policy)
-    except NotWritten as error:
-        why, way_out = error.args
-        raise client.refuse(f"{what} {why}", way_out) from None
-    return Completion(request.problem.id, author, choice.index, *read)
+    completions, id = [], request.problem.id
+    for choice in choices:
+        what = f"wrote completion {choice.index} of {id!r}"
+        if choice.prompt_token_ids not in (None, request.body["prompt"]):
+            way_out = "it must take token ids as they are"
+            raise client.refuse(f"{what} behind another prompt", way_out)
+        told = choice.token_ids, choice.logprobs.token_logprobs, choice.finish_reason
+        try:
+            read = read_written(*told, most=request.token_budget, policy=policy)
+        except NotWritten as error:
+            why, way_out = error.args
+            raise client.refuse(f"{what} {why}", way_out) from None
+        completions.append(Completion(id, author, choice.index, *read))
+    return completions
 
 
 def require_ours(

@@ -10,8 +10,6 @@ from rich.text import Text
 from potluck.files import printable
 from potluck.show.terminal.text import formatted
 
-LEGEND = "[...]: 95 %, over problems"
-
 
 def show_evaluation(found: Mapping[str, Any], console: Console) -> None:
     models = found["models"]
@@ -26,7 +24,7 @@ def show_evaluation(found: Mapping[str, Any], console: Console) -> None:
         console.print(_table(split, list(models)))
         for line in _remarks(split):
             console.print(Text(line), highlight=False)
-    console.print(Text(f"\n{LEGEND}", style="dim"), highlight=False)
+    console.print(Text("\n[...]: 95 %, over problems", style="dim"), highlight=False)
 
 
 def _headline(found: Mapping[str, Any]) -> Text:

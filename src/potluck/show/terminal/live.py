@@ -24,7 +24,6 @@ MOST_AUTHORS = 4
 """Authors of a round of which is told what was left out of their completions."""
 WIDE = 80
 """Columns of a terminal; with fewer the bars are shorter, and notes have no room."""
-NOTES = {"wait": "nodes here"}
 
 
 class LiveDisplay:
@@ -82,7 +81,7 @@ class LiveDisplay:
 
     def _phase(self, event: events.PhaseProgress) -> None:
         node, phase = printable(event.node, 32), printable(event.phase, 16)
-        note = NOTES.get(event.phase, "")
+        note = "nodes here" if event.phase == "wait" else ""
         if not self._console.is_terminal:
             self._plain[event.node] = f"{node} {phase} {event.done}/{event.total} {note}".rstrip()
             if (now_s := time.monotonic()) - self._plain_s >= PLAIN_EVERY_S:

@@ -20,7 +20,6 @@ from potluck.types import is_right
 
 WINDOW = 5
 """Rounds in the mean of an author's last values: one round alone says little."""
-CHANGE = "first → last quarter"
 NODES_ABREAST = 3
 """Columns of nodes that fit on 80 characters."""
 FIRST, LAST = 24, 8
@@ -28,7 +27,6 @@ FIRST, LAST = 24, 8
 TITLES: Mapping[tuple[Any, ...], str] = {
     tuple(method.fields.values()): method.title for method in METHODS.values()
 }
-
 TableRow = tuple[str, list[str]]
 """A row of the table of nodes: its name, and a cell for each node."""
 
@@ -76,7 +74,7 @@ def _headline(run: runs.Run) -> Text:
 
 
 def _nodes(run: runs.Run, nodes: Sequence[runs.NodeRun], console: Console) -> Table:
-    made = new_table(console, [CHANGE, *(node.name for node in nodes)])
+    made = new_table(console, ["first → last quarter", *(node.name for node in nodes)])
     made.columns[0].style, made.columns[0].no_wrap = "dim", True
     for name, cells in (*_results(run, nodes), *_troubles(nodes), *_seconds(nodes)):
         made.add_row(Text(name), *map(Text, cells))

@@ -25,7 +25,7 @@ from potluck.show.terminal.show import title_of
 from potluck.show.web import views
 from potluck.show.web.rounds import MOST_ROWS, NodeRounds, numbers_in, pair_columns
 from potluck.show.web.states import GONE_S, MOST_NODES, Here, facts_of, node_views
-from potluck.show.web.texts import NodeTexts
+from potluck.show.web.texts import texts_of
 from potluck.types import NODE_NAME, PotluckError
 
 ONCE = ("message", "checkpoint", *get_args(PeerChange))
@@ -42,19 +42,14 @@ class NotHereError(PotluckError):
 class NodeFolder:
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, folder.name
-        self.texts = NodeTexts(folder)
         self.status: FolderStatus | None = None
-        self.rounds, self.evaluations = NodeRounds(), NodeRounds()
+        self.rounds, self.graded = NodeRounds(), NodeRounds()
         self.events = defaultdict[str, deque[views.EventView]](partial(deque, maxlen=MOST_EVENTS))
         """Events by the file that tells them, or that has a damaged line: they end with it."""
         self._step = 0
         self._files: tuple[tuple[Tail[Any], Callable[[Any], None], Callable[[], None]], ...] = (
             (Tail(folder / runs.METRICS, RoundReport), self._add_round, self.rounds.clear),
-            (
-                Tail(folder / runs.EVALUATION, EvaluationReport),
-                self._add_evaluation,
-                self.evaluations.clear,
-            ),
+            (Tail(folder / runs.EVALUATION, EvaluationReport), self._add_graded, self.graded.clear),
             (Tail(folder / runs.EVENTS, EventLine), self._add_event, lambda: None),
         )
 
@@ -81,23 +76,20 @@ class NodeFolder:
         phases = {f"seconds/{phase}": seconds for phase, seconds in line.seconds.items()}
         self.rounds.add(self._step, line.round, numbers_in(line) | counts | phases, line.sources)
 
-    def _add_evaluation(self, line: EvaluationReport) -> None:
+    def _add_graded(self, line: EvaluationReport) -> None:
         functions = {f"rewards/{name}": value for name, value in line.rewards.items()}
-        self.evaluations.add(self._step, line.round, numbers_in(line) | functions)
+        self.graded.add(self._step, line.round, numbers_in(line) | functions)
 
     def _add_event(self, line: EventLine, file: str = runs.EVENTS) -> None:
         cut = {"kind": line.kind[:32], "text": line.text[:500], "peer": line.peer[:64]}
         self.events[file].append(views.EventView(node=self.name, **asdict(line) | cut))
 
     def here(self) -> Here:
-        began_s = _changed_s(self.folder / JOINED)
-        return Here(self.status, self.rounds.done, began_s or None)
+        return Here(self.status, self.rounds.done, _changed_s(self.folder / JOINED) or None)
 
     def habits(self) -> list[str]:
-        told = (
-            habit_told(self.name, author, [report for _, report in reports])
-            for author, reports in self.rounds.authors.items()
-        )
+        authors = self.rounds.authors.items()
+        told = (habit_told(self.name, name, [report for _, report in its]) for name, its in authors)
         return [sentence for sentence in told if sentence]
 
 
@@ -213,9 +205,9 @@ class WatchedRun:
             made["habits"] = {name: node.habits() for name, node in self._nodes.items()}
             made["events"] = self._newest_events()
             made["evaluations"] = {
-                name: node.evaluations.shown()
+                name: node.graded.shown()
                 for name, node in self._nodes.items()
-                if node.evaluations.newest_step
+                if node.graded.newest_step
             }
         return made
 
@@ -325,4 +317,4 @@ class WatchedRun:
 
     def texts(self, node: str, round: int | None = None) -> views.TextsView:
         """Return a round's completions, of the newest round if it is not given."""
-        return self._node(node).texts.of_round(round)
+        return texts_of(self._node(node).folder, round)

@@ -169,10 +169,11 @@ def _keep_run(folder: Path) -> KeptRun:
     feed.look()
     view = feed.view()
     here = [*(view.curves or ())]
+    newest = map(feed.texts, here)
     return KeptRun(
         view=view,
         pairs=[pair for node in here for pair in read_pairs(folder / node).values()],
-        texts=[*map(feed.texts, here)],
+        texts=[replace(texts, rounds=texts.rounds[-1:]) for texts in newest],
     )
 
 

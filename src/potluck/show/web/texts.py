@@ -1,119 +1,66 @@
-"""Completions of a node: found by a table of where each round stands in the files.
+"""Completions of one round of a node, read when somebody asks; those that are recorded with their
+tokens."""
 
-Text stays in the files: a page that shows a round reads that round. ``recorded.jsonl`` has a sample
-of the completions with their tokens.
-"""
-
-import threading
 from bisect import bisect_right
-from collections.abc import Container
-from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Annotated
 
 import msgspec
 
 from potluck.reports.runs import COMPLETIONS, PROBLEMS, RECORDED, GradedProblem, WrittenCompletion
-from potluck.reports.tail import DAMAGED, Change, Tail, newest, open_regular
+from potluck.reports.tail import newest
 from potluck.reports.tokens import Recorded
 from potluck.show.web.views import TextsView, TextView
 
 MOST_ROUNDS = 1000
 MOST_TEXTS = 256
 """Completions of one answer."""
-PROBLEM_BYTES, ROUND_BYTES = 64 << 20, 4 << 20
-"""Most of the problems that is read, from the file's end; most of a round."""
+ROUND_BYTES, OLDER_BYTES = 4 << 20, 256 << 20
+"""Most that is read of a file, from its end: for the newest round; for an older one."""
+PROBLEM_BYTES = 64 << 20
 TEXT, ANSWER_BYTES = 20_000, 5_000_000
 """Longest text, question, answer and episode; most of one answer."""
 
-_Key = tuple[int, str, str, int]
-_Kind = TypeVar("_Kind", bound=WrittenCompletion | Recorded)
-
 
 class _Line(msgspec.Struct):
-    round: int
+    round: Annotated[int, msgspec.Meta(ge=0, lt=10**9)]
 
 
-class _Index(Generic[_Kind]):
-    """The stretches of a file that hold each round."""
-
-    def __init__(self, path: Path, kind: type[_Kind]) -> None:
-        self.path, self._kind = path, kind
-        self._tail = Tail(path, _Line)
-        self.stretches: dict[int, list[tuple[int, int]]] = {}
-        """Offsets (start, end) of each round's lines."""
-
-    def look(self) -> None:
-        if self._tail.look() is Change.ANEW:
-            self.stretches.clear()
-        for (start, end), line in self._tail.read_placed():
-            found = self.stretches.setdefault(line.round, [])
-            if found and found[-1][1] == start:
-                start, _ = found.pop()
-            found.append((start, end))
-
-    def size(self, round: int) -> int:
-        return sum(end - start for start, end in self.stretches.get(round, ()))
-
-    def lines(self, round: int) -> dict[_Key, _Kind]:
-        """Read a round's lines, of its first ROUND_BYTES; a later one replaces an earlier one."""
-        opened, most, found = open_regular(self.path), ROUND_BYTES, dict[_Key, _Kind]()
-        if opened is None:
-            return found
-        with opened as file, suppress(OSError):
-            for start, end in self.stretches.get(round, ()):
-                file.seek(start)
-                data = file.read(min(end - start, most))
-                most -= len(data)
-                for text in data.splitlines():
-                    with suppress(*DAMAGED):
-                        line = msgspec.json.decode(text, type=self._kind)
-                        found[_key(line)] = line
-        return found
+def texts_of(folder: Path, round: int | None = None) -> TextsView:
+    """Return a round's completions in a node's folder, of the newest round if it is None; a later
+    line replaces an earlier one."""
+    file, most = folder / COMPLETIONS, ROUND_BYTES if round is None else OLDER_BYTES
+    *_, last = [-1, *(line.round for line in newest(file, _Line, ROUND_BYTES))]
+    at = last if round is None else round
+    recorded = {_key(r): r for r in newest(folder / RECORDED, Recorded, most) if r.round == at}
+    found, first = dict[tuple[str, str, int], TextView](), -1
+    for line in newest(file, WrittenCompletion, most):
+        first, key = line.round if first < 0 else first, _key(line)
+        if line.round == at and (key in found or len(found) <= MOST_TEXTS):
+            found[key] = _text(line, recorded.get(key))
+    texts = [*found.values()][:MOST_TEXTS]
+    wanted = {text.problem for text in texts}
+    # A folder of 0.2.0 has no such file: there the texts keep what recorded.jsonl has.
+    problems = {
+        each.problem: {"question": each.question[:TEXT], "answer": each.answer[:TEXT]}
+        for each in newest(folder / PROBLEMS, GradedProblem, PROBLEM_BYTES)
+        if each.problem in wanted
+    }
+    whole = [msgspec.structs.replace(text, **problems.get(text.problem, {})) for text in texts]
+    sizes = accumulate(len(msgspec.json.encode(text)) for text in whole)
+    fit = bisect_right([*sizes], ANSWER_BYTES)
+    begins_before = bool(found) and first == at and file.stat().st_size > most
+    return TextsView(
+        node=folder.name,
+        rounds=[*range(max(0, last + 1 - MOST_ROUNDS), last + 1)],
+        texts=whole[:fit],
+        is_cut=fit < len(found) or begins_before,
+    )
 
 
-class NodeTexts:
-    """One node's completions; the files are read through when somebody first asks."""
-
-    def __init__(self, folder: Path) -> None:
-        self.node, self._folder = folder.name, folder
-        self._written = _Index(folder / COMPLETIONS, WrittenCompletion)
-        self._recorded = _Index(folder / RECORDED, Recorded)
-        self._lock = threading.Lock()
-
-    def of_round(self, round: int | None) -> TextsView:
-        """Return the completions of a round, of the newest one if it is None."""
-        with self._lock:
-            self._written.look()
-            self._recorded.look()
-            rounds = sorted(self._written.stretches)
-            at = round if round is not None else rounds[-1] if rounds else 0
-            found, recorded = self._written.lines(at), self._recorded.lines(at)
-            texts = [_text(line, recorded.get(key)) for key, line in found.items()][:MOST_TEXTS]
-            problems = self._problems({text.problem for text in texts})
-            whole = [msgspec.structs.replace(t, **problems.get(t.problem, {})) for t in texts]
-            sizes = accumulate(len(msgspec.json.encode(text)) for text in whole)
-            fit = bisect_right([*sizes], ANSWER_BYTES)
-            return TextsView(
-                node=self.node,
-                rounds=rounds[-MOST_ROUNDS:],
-                texts=whole[:fit],
-                is_cut=fit < len(found) or self._written.size(at) > ROUND_BYTES,
-            )
-
-    def _problems(self, wanted: Container[str]) -> dict[str, dict[str, str]]:
-        # A folder of 0.2.0 has no such file: there the texts keep what recorded.jsonl has.
-        asked = newest(self._folder / PROBLEMS, GradedProblem, PROBLEM_BYTES)
-        return {
-            each.problem: {"question": each.question[:TEXT], "answer": each.answer[:TEXT]}
-            for each in asked
-            if each.problem in wanted
-        }
-
-
-def _key(line: WrittenCompletion | Recorded) -> _Key:
-    return line.round, line.problem, line.author, line.index
+def _key(line: WrittenCompletion | Recorded) -> tuple[str, str, int]:
+    return line.problem, line.author, line.index
 
 
 def _text(line: WrittenCompletion, recorded: Recorded | None) -> TextView:

@@ -50,23 +50,16 @@ MARKED = (
     "(.*)",
 )
 """Marks of the answer: bold type, a model's usual last sentence, a box, none."""
-MIXED_AND_UNITS = (
-    (r"\A([-+]? ?[0-9]+) ([0-9]+) ?/ ?([0-9]+)\Z", r"\1\\frac{\2}{\3}"),
-    (r"\^ ?\{? ?\\circ ?\}?|\\degree(?![A-Za-z])", r"\\text{degree}"),
-    (r"\\?%", r"\\text{percent}"),
-    (r"\A([-+]?) ?\\\$ ?([-+]?[0-9.].*)", r"\1\2\\text{dollar}"),
-    (r"\\\$", r"\\text{dollar}"),
-)
+UNITS = {
+    "degree": (r"\^ ?\{? ?\\circ ?\}?|\\degree\b", r"degrees|degree measure|[A-Za-z]\^\{?\\circ"),
+    "percent": (r"\\?%", "[Pp]ercent"),
+    "dollar": (r"\\\$", r"\A(?!.*\bcents\b).*dollars"),
+}
+"""Marks of units that an answer may have where only the question asks for them, and how it asks."""
 WORDS = re.compile(r"(\\text ?\{)? ?(\()?([A-Za-z][A-Za-z ]*)(?(2)\)) ?(?(1)\})")
 UNIT = re.compile(
     r"(.*[^ ])(?: ?\\text ?\{ ?([A-Za-z ]+)\}|(?<=[0-9}]) ?([A-Za-z]{2,}))( ?\^\{[23]\})?"
 )
-ASKED_FOR = {
-    "degree": re.compile(r"degrees|degree measure|[A-Za-z]\^\{?\\circ"),
-    "percent": re.compile(r"[Pp]ercent"),
-    "dollar": re.compile(r"\A(?!.*\bcents\b).*dollars", re.DOTALL),
-}
-"""Units that an answer may have where only the question has them."""
 THOUSANDS = re.compile(r"[-+]? ?[0-9]{1,3}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?:\.[0-9]+)?")
 TOKEN = re.compile(
     rf"[0-9]*\.?[0-9]+|\\\\|\\(?:{COMMANDS})(?![A-Za-z])|\\[{{}}]|[A-Za-z]|[-+*/^_=()\[\]{{}},&]"
@@ -115,7 +108,7 @@ def same_answer(gold: str, answer: str, *, question: str = "", equal: Equal) -> 
             return True
         expected, unit = _without_unit(expected, "")
         written, found = _without_unit(written, unit)
-        asked = not unit and found in ASKED_FOR and ASKED_FOR[found].search(question)
+        asked = not unit and found in UNITS and re.search(UNITS[found][1], question, re.DOTALL)
         if found not in ("", unit) and not asked:
             return False
         expected = _tokens(expected)
@@ -147,8 +140,10 @@ def _bare(text: str) -> str:
         text = " ".join(text.split()).removesuffix(".").strip()
         if inside := re.fullmatch(pattern, text):
             text = inside[1]
-    for pattern, spelling in MIXED_AND_UNITS:
-        text = re.sub(pattern, spelling, text)
+    text = re.sub(r"\A([-+]? ?[0-9]+) ([0-9]+) ?/ ?([0-9]+)\Z", r"\1\\frac{\2}{\3}", text)
+    text = re.sub(r"\A([-+]?) ?\\\$ ?([-+]?[0-9.].*)", r"\1\2\\$", text)
+    for unit, (mark, _) in UNITS.items():
+        text = re.sub(mark, rf"\\text{{{unit}}}", text)
     return text
 
 
@@ -157,7 +152,7 @@ def _without_unit(text: str, expected: str) -> tuple[str, str]:
     marked as text are one only if they are the ``expected`` one."""
     if match := UNIT.fullmatch(text):
         unit = (match[2] or match[3]).strip().lower().removesuffix("s") + (match[4] or "").strip()
-        if match[2] or unit == expected or unit in ASKED_FOR:
+        if match[2] or unit == expected or unit in UNITS:
             return match[1], unit
     return text, ""
 

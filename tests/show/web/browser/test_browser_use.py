@@ -195,6 +195,10 @@ def test_completions_have_their_tokens_and_what_became_of_them(page):
     tokens = texts.get_by_text("other, no. 3").locator("../..").locator(".token")
     assert tokens.count() > 1  # their numbers do not fit them
     assert tokens.locator("xpath=self::*[@title]").count() == 0
+    rounds = page.get_by_role("combobox", name="Round", exact=True)
+    for choice, shown in (("55", "round 55"), ("newest (60)", "round 60")):
+        rounds.select_option(label=choice)
+        texts.locator("article").last.get_by_text(shown, exact=True).wait_for()
 
 
 def test_an_episode_shows_who_said_what_and_the_tokens_of_each_turn(page):
