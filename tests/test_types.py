@@ -62,6 +62,11 @@ def test_a_completion_may_tell_no_log_probabilities_and_is_checked_as_ever():
             Completion.cut(["p"], "north", [0], ["stop"], lengths, token_X, None)
 
 
+def test_of_many_the_wrong_one_is_named():
+    with pytest.raises(ValueError, match="completion -1 of 'q' by 'north' has index -1"):
+        Completion.cut("pq", "north", [0, -1], ["stop"] * 2, (1, 1), np.int32([1, 2]), None)
+
+
 def test_a_node_may_be_called():
     for name in ("a", "node-1", "0", "-", "x" * 32):
         assert NODE_NAME.fullmatch(name), name

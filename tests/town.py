@@ -116,13 +116,13 @@ class Town:
         }  # fmt: skip
         return encode_announcement(fields.pop("run"), name, fields.pop("key"), offers, **fields)
 
-    def announce(self, session, name, *offers, under=None, **changes):
-        """Says it under the name of ``under``. What is ``name``'s own word, it also answers for."""
+    def announce(self, session, name, *offers, **changes):
+        """Says it; what is ``name``'s own word, it also answers for."""
         said = self.announcement(name, *offers, **changes)
-        if not (under or changes):
+        if not changes:
             self.words[name] = said
             self.answer_for(session, name)
-        session.put(f"{self.run}/ann/{under or name}", said)
+        session.put(f"{self.run}/ann/{name}", said)
 
     def answer_for(self, session, name):
         """Answers questions to ``name`` with its own last word, from now on."""

@@ -1,10 +1,10 @@
 """The cells on the page of ``potluck watch``: found, read, and drawn in a browser."""
 
 import json
-import math
 import time
 import tomllib
 from importlib.metadata import EntryPoint
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,7 @@ import pytest
 from potluck.show.web.folder import NotHereError
 from potluck.show.web.page import live_page
 from potluck.show.web.place import Place
-from potluck_experiments.page import CellCurves, ExperimentView
 from show.web.browser.conftest import address, browser, show, told  # noqa: F401
-from show.web.made_views import learned
 
 
 @pytest.fixture(autouse=True)
@@ -29,11 +27,12 @@ def installed(monkeypatch):
     live_page.cache_clear()
 
 
-def write_cell(folder, name, **changes):
+def write_cell(folder, name):
     family, models, setting, seed = name.split(".")
     cell = {"family": family, "models": models.split("+"), "setting": setting, "seed": int(seed)}
     node = {"eval_rounds": [0, 2], "greedy": [0.25, 0.5], "sampled": [0.25, 0.5, 0.75]}
-    tree = {**cell, "node": {"small": {**node, "tokens": [9, 9, 9]}}, **changes}
+    node |= {"tokens": [9, 9, 9], "seconds": [2.5] * 3}
+    tree = {**cell, "node": dict.fromkeys(cell["models"], node)}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(tree))
 
@@ -71,36 +70,11 @@ def test_no_id_leads_out_of_the_folder(tmp_path):
             Place([tmp_path / "here"]).experiment(name)
 
 
-def made_experiment() -> ExperimentView:
-    def curves(place: int, seed: int) -> dict:
-        def reward(at: int) -> float:
-            return learned(at, place) + 0.03 * seed + 0.02 * math.sin(at * (seed + 2))
-
-        return {
-            "round": [float(at) for at in range(40)],
-            "sampled": [reward(at) for at in range(40)],
-            "tokens": [24.0 + seed] * 40,
-            "seconds": [2.5] * 40,
-            "greedy_round": [0.0, 20.0, 40.0],
-            "greedy": [reward(at) for at in (0, 20, 40)],
-        }
-
-    cells = [
-        CellCurves(
-            group="size: large + small",
-            setting=setting,
-            seed=seed,
-            nodes={name: curves(place + at, seed) for at, name in enumerate(("large", "small"))},
-        )
-        for place, setting in enumerate(("alone", "half", "f-tis", "lws"))
-        for seed in range(3)
-    ]
-    return ExperimentView(name="fig04_size, tiny", cells=cells)
-
-
 @pytest.fixture
-def started(told):  # noqa: F811
-    told.other = made_experiment()
+def started(told, tmp_path):  # noqa: F811
+    for setting, seed in product(("alone", "half", "f-tis", "lws"), range(3)):
+        write_cell(tmp_path / "cells" / "tiny", f"digits.large+small.{setting}.{seed}")
+    told.other = Place([tmp_path]).experiment("cells/tiny:digits")
     return told
 
 

@@ -8,15 +8,6 @@ from matplotlib import pyplot
 import oracle
 from made_up import claim, experiment, node, results, runs, suite
 from potluck_experiments import plots
-from potluck_experiments.plots import (
-    HOLDS,
-    KINDS,
-    VERDICT_COLOURS,
-    bounds,
-    curves_of,
-    mean_of_seeds,
-    styles_of,
-)  # fmt: skip
 from potluck_experiments.verdicts import try_all
 
 pytestmark = pytest.mark.page
@@ -40,16 +31,16 @@ def there(*claims, shift=0.1, pairs=("digits.size",), pair=PAIR):
 def test_every_model_has_a_panel_by_greedy_and_one_by_sampled_with_means_of_the_frame():
     of = there()
     figure = plots.draw_curves(of.suite.experiments[0], of)
-    curves = curves_of(of.suite.experiments[0], of)
-    panels = [(model, kind) for kind in KINDS for model in PAIR]
+    curves = plots.curves_of(of.suite.experiments[0], of)
+    panels = [(model, kind) for kind in plots.KINDS for model in PAIR]
     for axes, (model, kind) in zip(figure.axes, panels, strict=True):
-        assert axes.get_title(loc="left") == f"column addition, {model}\n{KINDS[kind]}"
+        assert axes.get_title(loc="left") == f"column addition, {model}\n{plots.KINDS[kind]}"
         its = curves[(curves.model == model) & (curves.kind == kind)]
         means = its.groupby(["setting", "round"]).value.mean()
         drawn = [line for line in axes.lines if len(line.get_xdata())]
         for line, setting in zip(drawn, ("f-tis", "alone"), strict=True):
             assert list(line.get_ydata()) == pytest.approx(list(means[setting]))
-    assert bounds(ENDS) == pytest.approx(oracle.interval(ENDS)[1:], abs=1e-4)  # of the band
+    assert plots.bounds(ENDS) == pytest.approx(oracle.interval(ENDS)[1:], abs=1e-4)  # of the band
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["F-TIS", "alone"]
 
@@ -61,7 +52,7 @@ def test_base_pairs_are_drawn_as_one_by_role_a_mean_of_its_seeds_each():
         for pair in (0, 1)
         for seed in (0, 1)
     ]
-    pooled = mean_of_seeds(pd.DataFrame(rows, columns=head))
+    pooled = plots.mean_of_seeds(pd.DataFrame(rows, columns=head))
     assert [tuple(row) for row in pooled[head].to_numpy()] == [
         ("size", "small", "lws", "size.0", "greedy", 5, pytest.approx(0.01)),
         ("size", "small", "lws", "size.1", "greedy", 5, pytest.approx(0.11)),
@@ -77,8 +68,10 @@ def test_sampled_reward_is_averaged_over_three_rounds_and_keeps_its_ends():
 
 def test_a_new_setting_has_a_style_of_its_own():
     for settings in (["alone", "mine", "yours"], [*"abcdef"]):
-        assert len(set(styles_of(settings).values())) == len(settings)
-    assert styles_of(["alone", "f-tis", "mine"])["f-tis"] == styles_of(["f-tis"])["f-tis"]
+        assert len(set(plots.styles_of(settings).values())) == len(settings)
+    assert (
+        plots.styles_of(["alone", "f-tis", "mine"])["f-tis"] == plots.styles_of(["f-tis"])["f-tis"]
+    )
 
 
 def test_every_test_is_a_bar_in_its_verdicts_colour_over_where_its_claim_holds():
@@ -90,13 +83,13 @@ def test_every_test_is_a_bar_in_its_verdicts_colour_over_where_its_claim_holds()
         of = there(claim(lies=lies, margin=0.05))
         (axes,) = plots.draw_claims(of, try_all(of)).axes
         (bar,) = [line for line in axes.lines if line.get_linewidth() == 2]
-        assert bar.get_color() == VERDICT_COLOURS[verdict]
+        assert bar.get_color() == plots.VERDICT_COLOURS[verdict]
         assert tuple(bar.get_xdata()) == pytest.approx((0.1, 0.1))
         (band,) = [c for c in axes.collections if c.get_facecolor().size]
         xs, (left, right) = band.get_paths()[0].vertices[:, 0], axes.get_xlim()
         edges = left if low is None else low, right if high is None else high
         assert (xs.min(), xs.max()) == pytest.approx(edges)
-        assert matplotlib.colors.to_hex(band.get_facecolor()[0]) == HOLDS
+        assert matplotlib.colors.to_hex(band.get_facecolor()[0]) == plots.HOLDS
 
 
 def test_out_of_distribution_every_setting_is_a_point_for_each_model():

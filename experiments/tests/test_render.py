@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from made_up import claim, experiment, node, results, runs, suite
+from made_up import claim, experiment, results, runs, suite
 from potluck_experiments import render
 from potluck_experiments.cells import cells_of
 from potluck_experiments.results import read_results
@@ -22,31 +22,23 @@ ROOT = Path(__file__).parents[2]
 PAIR = ("small", "large")
 
 
-def cells(shift=0.0, *, out=0.4):
+def cells(shift=0.0):
     """Of the pair alone, at half, and with F-TIS, which ends ``shift`` higher."""
     small, large = [0.50, 0.52, 0.48, 0.51, 0.49], [0.70, 0.72, 0.69, 0.70, 0.71]
-
-    def ends(values, by):
-        return [node((0.1, v / 2, v + by), out=out) for v in values]
-
-    settings = {"alone": 0, "half": -0.1, "f-tis": shift}.items()
-    made = [runs(it, PAIR, small=ends(small, by), large=ends(large, by)) for it, by in settings]
-    return [cell for its in made for cell in its]
+    found = []
+    for setting, by in {"alone": 0, "half": -0.1, "f-tis": shift}.items():
+        ends = {"small": [v + by for v in small], "large": [v + by for v in large]}
+        found += runs(setting, PAIR, **ends)
+    return found
 
 
-def shown(*claims, found=None, **changes):
+def shown(*claims, found):
     """(docs/results.md, the experiment's page)"""
-    of = suite(experiment(*(claims or (claim(),)), **changes))
-    return texts(of, cells() if found is None else found)
+    return texts(suite(experiment(*(claims or (claim(),)))), found)
 
 
 def texts(of, found):
     return tuple(render.pages(of, [results(*found, suite=of)]).values())
-
-
-def section(text, heading):
-    """What stands below one heading of docs/results.md."""
-    return text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
 
 
 def rows(text):
@@ -144,7 +136,8 @@ def test_the_papers_first_claims_have_a_row_each_with_difference_power_and_verdi
         claim(id="b", text="far above", lies="above", margin=0.3, primary=True),
         claim(id="c", text="not put first"),
     ]
-    text = section(shown(*claims, found=cells(0.01))[0], "The paper's claims, scale tiny")
+    overview, _ = shown(*claims, found=cells(0.01))
+    text = overview.split("\n## The paper's claims, scale tiny\n")[1].split("\n## ")[0]
     found = rows(text)[2:]
     # The link stands once for each experiment.
     assert [row[0] for row in found] == ["[Figure 4](../experiments/fig04_size/RESULTS.md)", ""]

@@ -22,7 +22,7 @@ from small_suite import RECIPE, finish, make_suite
 LIVELY = (
     RECIPE.replace("rounds = 2", "rounds = 3")
     .replace("per_round = 2\ngroup_size = 2", "per_round = 4\ngroup_size = 4")
-    .replace("max_new_tokens = 6\nmax_total_tokens = 64", "max_new_tokens = 48")
+    .replace("max_new_tokens = 6\nmax_total_tokens = 64", "max_new_tokens = 32")
     .replace('device = "cpu"', 'device = "cpu"\nlearning_rate = 1e-3')
 )
 """It learns fast and writes long, so that any difference grows into every number."""

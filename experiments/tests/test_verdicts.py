@@ -7,7 +7,7 @@ from statistics import mean
 import pytest
 
 import oracle
-from made_up import PAIRS, claim, curve, experiment, node, result, results, runs, suite
+from made_up import claim, curve, experiment, node, result, results, runs, suite
 from potluck_experiments.statistics import MeanInterval
 from potluck_experiments.suite import ExperimentError
 from potluck_experiments.verdicts import ClaimTest, holm, p_of, try_claims, verdict_of
@@ -15,14 +15,13 @@ from small_suite import EXPECTED, make_suite
 
 PAIR = ("small", "large")
 OTHER = ("coder", "writer")
-TWO_PAIRS = {"size": PAIR, "other": OTHER}
-BOTH = {"pairs": ("digits.size", "digits.other"), "pairs_there": TWO_PAIRS}
+BOTH = {"pairs": ("digits.size", "digits.other")}
 NOISE = (0.0, 0.01, -0.01, 0.02, -0.02)
 
 
-def tried(*claims, cells, pairs=("digits.size",), pairs_there=PAIRS, **changes):
+def tried(*claims, cells, pairs=("digits.size",), **changes):
     figure = experiment(*claims, pairs=pairs)
-    there = suite(figure, pairs=pairs_there, **changes)
+    there = suite(figure, **changes)
     return list(try_claims(figure, results(*cells, suite=there)))
 
 

@@ -189,8 +189,9 @@ def test_in_the_first_round_all_methods_have_one_gradient_alone_and_their_own_to
     together = replayed(recorded, "nois,tis,f-tis", tmp_path / "b", rounds=1)
     assert len({round(line.cosine, 3) for line in together}) == 3
     assert all(line.effective_sample_size < 0.99 for line in together)
-    for lines in (alone, together):  # one model, and the same dice
-        assert len({line.ceiling for line in lines}) == 1
+    for lines in (alone, together):  # one model, and the same dice; two draws
+        (ceiling,) = {line.ceiling for line in lines}
+        assert ceiling < 0.999
 
 
 def test_the_on_policy_gradient_is_that_of_the_paper_by_plain_loops(recorded, tmp_path):
