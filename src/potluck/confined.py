@@ -28,9 +28,13 @@ class Confined:
     and again after it ended."""
 
     def __init__(
-        self, module: str, cpu_limit_s: float, limit_bytes: int, *words: str,
+        self,
+        module: str,
+        cpu_limit_s: float,
+        limit_bytes: int,
+        *words: str,
         variables: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Start nothing yet. ``prepare(*words)`` of the module makes what answers a line;
         ``variables`` are added to those of this process."""
         limits = str(cpu_limit_s), str(limit_bytes)

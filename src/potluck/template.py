@@ -23,9 +23,11 @@ class TemplateFailed(Exception):
 
 
 def render(
-    template: str, messages: Sequence[Mapping[str, object]], words: Mapping[str, object],
+    template: str,
+    messages: Sequence[Mapping[str, object]],
+    words: Mapping[str, object],
     tools: Sequence[Mapping[str, object]] | None = None,
-) -> str:  # fmt: skip
+) -> str:
     """Make the prompt for an answer to ``messages``; raise TemplateFailed if there is none.
     ``words`` are what the template finds by name; ``tools`` are schemas of functions."""
     line = json.dumps([template, messages, words, tools], default=str) + "\n"

@@ -133,11 +133,18 @@ class Completion:
 
     @classmethod
     def cut(
-        cls, problem_ids: Sequence[str], author: str, indices: Sequence[int], ends: Sequence[End],
-        lengths: Sequence[int], token_X: np.ndarray, logp_X: np.ndarray | None,
-        texts: Sequence[str | None] = (), tokenizer: bytes = b"",
+        cls,
+        problem_ids: Sequence[str],
+        author: str,
+        indices: Sequence[int],
+        ends: Sequence[End],
+        lengths: Sequence[int],
+        token_X: np.ndarray,
+        logp_X: np.ndarray | None,
+        texts: Sequence[str | None] = (),
+        tokenizer: bytes = b"",
         episodes: Sequence[tuple[tuple[int, ...], bytes]] = (),
-    ) -> "tuple[Completion, ...]":  # fmt: skip
+    ) -> "tuple[Completion, ...]":
         """Make many at once, equal to those made one by one, in a few passes over whole arrays.
 
         ``token_X`` and ``logp_X`` are of all, one completion after the other; ``texts``, and
@@ -190,10 +197,16 @@ class Completion:
 
 
 def _checked(
-    problem_ids: Sequence[str], author: str, indices: Sequence[int], ends: Sequence[End],
-    lengths: Sequence[int], token_X: np.ndarray, logp_X: np.ndarray | None,
-    texts: Sequence[str | None], episodes: Sequence[tuple[tuple[int, ...], bytes]],
-) -> tuple[np.ndarray, np.ndarray | None]:  # fmt: skip
+    problem_ids: Sequence[str],
+    author: str,
+    indices: Sequence[int],
+    ends: Sequence[End],
+    lengths: Sequence[int],
+    token_X: np.ndarray,
+    logp_X: np.ndarray | None,
+    texts: Sequence[str | None],
+    episodes: Sequence[tuple[tuple[int, ...], bytes]],
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Return locked copies of the arrays; raise ValueError if one is not as ``Completion`` says."""
 
     def refuse(row: int, found: str, expected: str) -> NoReturn:

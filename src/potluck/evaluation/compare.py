@@ -109,9 +109,14 @@ def _problems(task: Task, config: RunConfig, wanted: str) -> dict[Split, list[Pr
 
 
 def _answered(
-    model: str, request: EvaluationRequest, settings: Settings, task: Task,
-    problems: Mapping[Split, Sequence[Problem]], progress: EvaluationProgress, label: str,
-) -> dict[Split, grade.ModelScores]:  # fmt: skip
+    model: str,
+    request: EvaluationRequest,
+    settings: Settings,
+    task: Task,
+    problems: Mapping[Split, Sequence[Problem]],
+    progress: EvaluationProgress,
+    label: str,
+) -> dict[Split, grade.ModelScores]:
     """Load ``model`` and have it answer ``problems``, greedily and, where asked, in samples."""
     how = settings.config.sampling
     dtype = getattr(torch, request.dtype)

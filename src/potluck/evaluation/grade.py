@@ -94,9 +94,14 @@ def first_problems(task: Task, split: Split, count: int) -> list[Problem]:
 
 
 def grade_samples(
-    policy: Reader, engine: Engine, task: Task, problems: Sequence[Problem], sampler: Sampler,
-    count: int, progress: Progress,
-) -> list[ProblemScores]:  # fmt: skip
+    policy: Reader,
+    engine: Engine,
+    task: Task,
+    problems: Sequence[Problem],
+    sampler: Sampler,
+    count: int,
+    progress: Progress,
+) -> list[ProblemScores]:
     """Write ``count`` answers to each problem, and grade them."""
     requests = [RolloutRequest(problem, count) for problem in problems]
     written = engine.generate(requests, sampler, author="evaluation", progress=progress)

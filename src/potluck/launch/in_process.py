@@ -108,10 +108,17 @@ def run(
 
 
 def run(
-    config: AnyRecipe, folder: Path | str | None = None, *, rewards: Rewards = (),
-    resume: bool = False, display: Shown = "auto", callbacks: Callbacks = (),
-    background: bool = False, trust_code: bool = False, allow_keys: Collection[str] = (),
-) -> RunResult | BackgroundRun:  # fmt: skip
+    config: AnyRecipe,
+    folder: Path | str | None = None,
+    *,
+    rewards: Rewards = (),
+    resume: bool = False,
+    display: Shown = "auto",
+    callbacks: Callbacks = (),
+    background: bool = False,
+    trust_code: bool = False,
+    allow_keys: Collection[str] = (),
+) -> RunResult | BackgroundRun:
     """Train every node of ``config`` together. Raise PotluckError, of a kind in ``types.py``.
 
     Args:

@@ -75,9 +75,13 @@ class ReplayRow:
 
 
 def make_plan(
-    run: Path, *, methods: str | None = None, node: str = "", rounds: int | None = None,
+    run: Path,
+    *,
+    methods: str | None = None,
+    node: str = "",
+    rounds: int | None = None,
     out: Path | None = None,
-) -> ReplayPlan:  # fmt: skip
+) -> ReplayPlan:
     """Check a replay and make ``out``, so that it does not fail at its first row, after minutes;
     raise RunReadError if ``run`` is no run, ReplayError if it has not what is asked for.
 

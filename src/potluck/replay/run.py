@@ -153,9 +153,14 @@ def replay(
 
 
 def node_of(
-    config: RunConfig, method: str, recorded: RecordedExchange, task: Task, scratch: Path, *,
+    config: RunConfig,
+    method: str,
+    recorded: RecordedExchange,
+    task: Task,
+    scratch: Path,
+    *,
     trust_code: bool = False,
-) -> Node:  # fmt: skip
+) -> Node:
     """Make the node as it was before its first round, with this method and recorded rounds. What
     another engine wrote is recorded; here the model writes by itself."""
     own = {
