@@ -189,7 +189,7 @@ class ProcessExchange(ABC):
 
     def gather(self, wait_s: float, waiting: base.Waiting = base.silent) -> tuple[str, ...]:
         def arrivals() -> tuple[set[str], set[str]]:
-            members = set(self._mailbox.peers.members())
+            members = set(self._mailbox.peers.members)
             return members - self._mailbox.absent(), members
 
         self._wait(arrivals, time.monotonic() + wait_s, waiting)

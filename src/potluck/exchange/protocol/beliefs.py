@@ -212,7 +212,7 @@ class Beliefs:
 
     def _is_newcomer(self, name: str) -> bool:
         """Return whether ``name`` must sign before it is asked: made-up names cost nothing."""
-        has_place = name in self._asked or name in self._mailbox.peers.names()
+        has_place = name in self._asked or name in self._mailbox.peers
         is_known = name == self._agreement.node or self._known_keys.known(name) is not None
         return not (has_place or is_known)
 
@@ -254,7 +254,7 @@ class Beliefs:
         if name == self._agreement.node:
             return None
         if name not in self._asked:
-            known = self._mailbox.peers.names()
+            known = self._mailbox.peers.keys()
             if name not in known and not self._make_room(known):
                 return None
             self._asked[name] = _Asked()

@@ -154,7 +154,7 @@ class Mailbox(ABC):
         """Return the members that are not connected, or whose newest batch is still to come."""
         return {
             name
-            for name in self.peers.members()
+            for name in self.peers.members
             if not ((peer := self.peers.get(name)) and peer.live and peer.public)
             or self.fetch_queue.to_come(name)
         }
@@ -162,7 +162,7 @@ class Mailbox(ABC):
     def _welcome(self, name: str) -> Peer | None:
         if (known := self.peers.get(name)) or not (peer := self.peers.welcome(name)):
             return known
-        self.fetch_queue.only(self.peers.names())  # Somebody may have made room.
+        self.fetch_queue.only(self.peers.keys())  # Somebody may have made room.
         peer.live = name in self._at_the_door
         self._cohorts.clear()
         self._at_the_door.discard(name)
