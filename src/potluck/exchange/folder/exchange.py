@@ -119,7 +119,7 @@ class FolderExchange(ProcessExchange):
                 if not self._is_away:
                     said = f"the folder of the others cannot be used: {error}; trying on"
                     with self._lock:
-                        self._mailbox.tell(Notice(said))
+                        self._mailbox.news.append(Notice(said))
                 self._is_away = True
             with self._to_announce:
                 now_s = time.monotonic()

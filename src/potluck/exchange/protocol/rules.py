@@ -56,7 +56,7 @@ class InStepMailbox(Mailbox):
         before = in_time if last == round - 1 else frozenset()
         partners = set(self.partners(round, self.peers.live()))
         for name in self.peers.back_in_time(round, round - 1 - self.rule.max_staleness):
-            self._news.append(PeerNews("back", name))
+            self.news.append(PeerNews("back", name))
         self._awaited[round] = self.peers.awaited(before, now_s) & partners
         floor = self._first - self.rule.max_staleness
         self.fetch_queue.drop(lambda _, offered: offered < floor)
@@ -93,7 +93,7 @@ class InStepMailbox(Mailbox):
             here, awaited = self.arrivals(round, now_s)
             for name in sorted(awaited - here):
                 self.peers.stalled(name, round)
-                self._news.append(PeerNews("overdue", name, str(round + 1)))
+                self.news.append(PeerNews("overdue", name, str(round + 1)))
         missing = tuple(sorted(self.missing(round, now_s)))
         taken = sorted(key for key in self._here if key[0] <= round)
         self._awaited = {r: names for r, names in self._awaited.items() if r > round}
@@ -189,7 +189,7 @@ class NewestMailbox(Mailbox):
             del self._taken[author]
             self.fetch_queue.only(self.peers.keys() - {author})
             self._here = {key: here for key, here in self._here.items() if key[1] != author}
-            self._news.append(PeerNews("reset", author))
+            self.news.append(PeerNews("reset", author))
         super().on_announcement(said, now_s)
 
     def receive(self, round: int, now_s: float, *, waited: bool) -> Received:
