@@ -24,8 +24,7 @@ LONGEST_QUARANTINE_S = 3600.0
 FORGIVEN_AFTER = 50
 """Rounds in time that make up for one stall; with few, one could cause a stall every few rounds."""
 HEARD_S = 15.0
-"""Seconds after its last announcement for which a node is awaited; it makes one every 1 to 5 s.
-Among many nodes, which speak less often, it is ``silent_after_s``."""
+"""Seconds after its last announcement for which a node is awaited, if there are not many."""
 SLACK_S = 2.0
 """Seconds beyond three announcements for which a node may be silent."""
 LINES_PER_S, WRONG_LINES_PER_S = 200, 10
