@@ -26,7 +26,6 @@ from potluck.exchange import (
     Provenance,
     decode,
     encode,
-    fetcher,
     process,
 )
 from potluck.exchange.keys.keys import KnownKeys
@@ -51,7 +50,8 @@ def key_of(name: str) -> Key:
 
 def terms_of(name: str) -> Agreement:
     origin = Provenance(bytes(16), bytes(16), bytes(16), Sampling())
-    return Agreement(RUN, name, origin, Limits(vocabulary=VOCABULARY), lambda problem: bytes(8))
+    limits, digests = Limits(vocabulary=VOCABULARY), [lambda problem: bytes(8)] * 2
+    return Agreement(RUN, name, origin, limits, *digests)
 
 
 def batch_of(name: str) -> tuple[Completion, ...]:
@@ -133,7 +133,7 @@ class Unread:
         self._batches = {name: batch_of(name) for name in members}
         self._filler = np.random.default_rng(0).bytes(size_bytes)
         self._active = False
-        process.encode, process.decode, fetcher.decode = self._encode, self._decode, self._decode
+        process.encode, process.decode = self._encode, self._decode
 
     def __enter__(self) -> None:
         self._active = True
