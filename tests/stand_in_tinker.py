@@ -41,7 +41,7 @@ class FakeTinker:
     def __init__(self):
         # "sum", "rows" (the mean of each row, then of rows) or "weights"
         self.reduces, self.ignores_weights, self.models = "sum", False, (MODEL,)
-        self.states, self.calls, self.faults = {}, [], {}
+        self.states, self.calls, self.faults, self.seeds = {}, [], {}, []
         self.usd, self.made, self.keys, self.archive = 0.0, 0, [], ""
         # What a server that is not as it should makes of what it wrote, and of what it read.
         self.change, self.tells = lambda sequences: sequences, lambda outputs: outputs
@@ -194,6 +194,7 @@ class Sampling:
     def sample(self, prompt, count, params):
         server, policy = self.training.server, self.training.policy
         server.called("sample")
+        server.seeds += [params.seed] * (params.temperature > 0)
         assert self.version == self.training.version, "a stale sampler was asked"
         said = []
         for index in range(count):

@@ -170,6 +170,9 @@ def test_what_is_refused_by_its_shape_is_not_replayed():
     for sent in (played(), with_turns(played(), 9), played(("a" * 40, "x"))):
         reason(sent, environment)
     assert environment.replays == 0
+    policy = tiny.policy()
+    policy.ids_of = None  # nor are more turns spelled than were sent
+    assert reason(told(played(), *"ab" * 99), environment, policy=policy) == "inexact text"
 
 
 def test_ones_own_episodes_of_a_grade_own_are_read():

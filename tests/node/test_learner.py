@@ -406,6 +406,16 @@ def test_a_gradient_can_be_asked_for_as_often_as_one_likes_and_moves_nothing():
     assert all(p.grad is None for p in policy.network.parameters())
 
 
+def test_own_completions_of_one_reward_are_read_for_their_kl_alone():
+    objective, (alike,) = tiny.f_tis(beta=0.5), ragged_groups(authors=("north",))[1:2]
+    report, ours = learn(tiny.policy(sharpness=4), [alike], objective)
+    loss, gradient = oracle(tiny.policy(sharpness=4), [alike], objective)
+    assert (report.updates, report.loss) == (1, pytest.approx(loss, rel=1e-4))
+    assert_same_gradient(ours, gradient)
+    report, ours = learn(tiny.policy(sharpness=4), [alike], tiny.f_tis())
+    assert (report.updates, ours) == (0, None)
+
+
 def test_a_pass_in_training_mode_tells_whether_there_is_dropout_and_leaves_no_trace():
     for dropout in (0.0, 0.4):
         policy = tiny.policy(attention_dropout=dropout)

@@ -16,7 +16,7 @@ from node.test_trust import OTHER, OWN, THIRD, groups_of, learner_of
 from potluck.exchange import Round
 from potluck.launch.in_process import run
 from potluck.node.learning.batch import pack
-from potluck.node.report import report_of, sample
+from potluck.node.report import lines_of, report_of, sample
 from potluck.node.selection import Selection
 from potluck.node.storage.record import RECORDED, Record
 from potluck.objective.methods import METHODS, ObjectiveConfig
@@ -93,6 +93,10 @@ def test_each_reward_function_has_the_mean_and_deviation_of_ones_own():
         assert found[name].std == pytest.approx(statistics.stdev(values))
     others = [replace(g, parts={"x": g.rewards}) for g in groups_of(policy, authors=(OTHER,))]
     assert report(others, policy).rewards["x"] == RewardReport(None, None)
+    for at, line in enumerate(lines_of(0, groups[0])):
+        assert line["reward/brief"] == groups[0].parts["brief"][at]
+    alone = replace(groups[0], parts={"task": groups[0].rewards})  # it is the reward
+    assert "reward/task" not in lines_of(0, alone)[0]
 
 
 def test_the_kl_is_the_mean_of_k3_over_ones_own_tokens():

@@ -373,7 +373,7 @@ def test_a_spent_budget_ends_the_asking_and_is_told_once(server, author):
 def test_a_budget_is_overshot_by_no_more_than_what_is_under_way(server, author):
     problems = [Problem(f"p{i}", "?", "") for i in range(9)]
     write(author(concurrency=4, budget_tokens=1), problems=problems)
-    assert len(server.asked()) <= 4
+    assert len(server.asked()) == 4  # their bookings are not what was spent
 
 
 def test_what_was_spent_before_a_resume_counts(server, author, tmp_path):

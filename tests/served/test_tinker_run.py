@@ -78,6 +78,7 @@ def test_a_node_behind_a_server_and_one_with_weights_make_a_run(whole):
     booked = json.loads((whole.folder / "big/cost.json").read_text())
     assert whole.server.usd <= booked["usd"] < 2 * whole.server.usd
     assert booked["booked"] == 0
+    assert len({*whole.server.seeds}) == len(whole.server.seeds) > 1  # or it writes them again
     # The keys of the node have reached the server.
     rates = [each.pop("learning_rate") for each in whole.told]
     assert rates == [1e-3, 1e-2, 5e-3]

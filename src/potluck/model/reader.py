@@ -46,6 +46,7 @@ class Reader:
         # Not len(tokenizer): that is a count, and ids may have gaps.
         self.vocabulary = min(max(tokenizer.get_vocab().values()) + 1, vocabulary)
         self._named_stops = tuple(stop)
+        # Called with a problem, it returns int32 ids of the input before the model writes.
         self.prompt = lru_cache(maxsize=1024)(partial(prompt_ids, tokenizer))
         self._observed = lru_cache(maxsize=4096)(self._spell_observed)
 

@@ -50,7 +50,7 @@ class Node(Participant):
     sends_text: bool
     """True: completions go as text too, as some reader may have another tokenizer."""
     trusts: Callable[[str], bool]
-    """Function that tells of an author if it is trusted: see ``objective/advantages.py``."""
+    """Function that tells of an author if it is trusted: see ``objective/trust.py``."""
     habits: HabitTest | None = None
     """Test of others' habits; None: their right answers are learned from as the weight has it."""
     begun: dict[int, tuple[Sequence[Share], OpenWriting]] = field(default_factory=dict)
