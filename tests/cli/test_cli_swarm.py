@@ -246,6 +246,7 @@ def test_join_trains_the_node_that_is_named(potluck_says, joined):
 OPTIONS = [
     (["--out", "here"], lambda call: call[2] == Path("here")),
     (["--resume"], lambda call: call[3]["resume"] is True),
+    (["--allow-key", "s3=place"], lambda call: call[3]["allow_keys"] == ["s3=place"]),
     (["--trust-code"], lambda call: call[3]["trust_code"] is True),
     (["--all-here"], lambda call: call[3]["all_here"] is True),
     (["--web-at", "127.0.0.1:0"], lambda call: call[3]["watches_status"] is True),

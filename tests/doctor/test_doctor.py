@@ -6,9 +6,11 @@ import os
 import socket
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import astuple
 from datetime import UTC
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -66,7 +68,7 @@ def test_a_node_that_names_no_other_is_reached_by_none():
         return examine.meeting(found)
 
     assert is_(meeting("", ""), "FAIL", "--connect", "--listen")
-    assert is_(meeting("x", "y"), "ok", "listens, and names 1")
+    assert is_(meeting("x", "y"), "ok", "listens, so", "names 1 other address")
     assert is_(meeting("x", "y", name="c"), "warn", "names 1 of 2 nodes before it")
     assert is_(meeting("x", "yz", name="c"), "ok", "names 2 other")
     assert meeting("", "yz", name="c") == ("ok", "names 2 other addresses")
@@ -92,6 +94,13 @@ def test_why_an_address_cannot_be_listened_at_or_does_not_answer_is_said():
         (OSError(101, "Network is unreachable"), "Network is unreachable"),
     ):
         assert is_(examine.reaching(at, complaint), "warn", at, words)
+
+
+def test_a_bucket_of_the_recipe_is_not_written_to_until_its_user_names_it(tmp_path):
+    bucket, line = "s3://bucket/run", SimpleNamespace(try_endpoint=lambda *_, **__: OSError("no"))
+    for named, verdict in (((), "ok"), ((bucket,), "warn")):
+        found = examine._calling(Target(None, "", tmp_path, (), named), line, bucket)
+        assert is_(found, verdict, bucket)
 
 
 # Key, roster, certificates.
@@ -187,6 +196,21 @@ def test_nodes_that_are_there_are_told_with_the_difference_of_the_clocks(relay):
     assert abs(seen.difference_s["north"]) < 100
     assert seen.public == {name: key.public for name, key in keys.items()}
     assert set(seen.complaints) == {"c"}
+
+
+def test_of_made_up_names_without_end_few_are_kept(monkeypatch):
+    class Session(nullcontext):
+        liveliness = lambda self: self  # noqa: E731
+
+        def declare_subscriber(self, pattern, hear, **_):
+            for at in range(9):
+                noise = SimpleNamespace(to_bytes=lambda: b"noise")
+                hear(SimpleNamespace(key_expr=f"r/any/x{at}", payload=noise))
+
+    monkeypatch.setattr(examine, "MOST", 3)
+    monkeypatch.setattr(examine, "open_session", lambda *_, **__: Session())
+    seen = examine.look(Endpoints(), "r", listen_s=0.0)
+    assert (len(seen.live), len(seen.complaints)) == (3, 3)
 
 
 def said(name, key, *, clock_s):

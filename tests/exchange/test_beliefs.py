@@ -233,6 +233,7 @@ def test_a_flood_of_garbage_and_of_forged_keys_has_no_signature_looked_at(ear):
     assert ear.looked == looked
     assert ear.refused("south") == {"malformed": 100, "forged": 100}
     assert ear.hear("south", b"noise", said("south"), b"noise")
+    assert ear.refused("south")["malformed"] == 102
 
 
 def test_wrong_signatures_under_a_name_are_looked_at_ten_times_a_second(ear):

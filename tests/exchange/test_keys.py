@@ -259,6 +259,14 @@ def test_threads_that_offer_different_keys_at_once_see_one_win(pins):
     assert read_roster(pins) == {"north": won.pop()}
 
 
+def test_the_file_is_written_by_one_thread_at_a_time(pins, monkeypatch):
+    trust, held = KnownKeys({}, [], True, pins), []
+    looked = lambda *_: held.append(trust._lock.locked())  # noqa: E731
+    monkeypatch.setattr("potluck.exchange.keys.keys.write_atomically", looked)
+    trust.public_key("north", A)
+    assert held == [True]
+
+
 def test_a_disk_that_takes_nothing_is_told_and_stops_nobody(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     trust = KnownKeys({}, ["north"], False, tmp_path / "file" / "known.toml")

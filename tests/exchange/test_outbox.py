@@ -72,3 +72,12 @@ def test_a_file_that_others_would_refuse_is_not_served(tmp_path, data):
     (tmp_path / "notes.ptlk").write_bytes(signed(1))
     assert [o.round for o in shelf(tmp_path).offers()] == [1]
     assert shelf(tmp_path, node="south").offers() == []
+
+
+def test_what_cannot_be_written_is_served_all_the_same(tmp_path):
+    own = shelf(tmp_path / "sent", kept_rounds=1)
+    (tmp_path / "sent").write_bytes(b"a file where the folder should be")
+    for round in (0, 1):  # for round 1 a file cannot be removed, either
+        with pytest.raises(OSError):
+            own.put(round, signed(round))
+        assert own.get(round) == signed(round)

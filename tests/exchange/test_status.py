@@ -149,6 +149,8 @@ def test_the_newest_is_believed_and_an_older_one_is_ignored(lines):
     assert heard(lines, said(time_s=1.0), said(time_s=2.0)) == (2.0, {})
     assert heard(lines, said(time_s=1.5), said(time_s=2.0, round=4)) == (2.0, {})
     assert heard(lines, said(time_s=3.0)) == (3.0, {})
+    lines.hear({}, {}, 0.0)
+    assert lines.added_to({}) == {}  # of those gone nothing is kept
 
 
 def test_what_another_key_signed_is_refused_and_pushes_out_no_true_one(lines):

@@ -10,11 +10,14 @@ import zenoh
 from nouns import collect, completion
 from potluck.exchange import ExchangeError, Limits, batches_of, encode
 from potluck.exchange.keys.keys import BATCH
+from potluck.exchange.protocol.fetch_queue import FetchJob
 from potluck.exchange.protocol.outbox import Outbox
-from potluck.exchange.protocol.signed import encode_answer, offer_of
+from potluck.exchange.protocol.signed import Offer, encode_answer, offer_of
 from potluck.exchange.zenoh import exchange
-from potluck.exchange.zenoh.exchange import QUERIES, SERVERS
+from potluck.exchange.zenoh.exchange import QUERIES, SERVERS, Channels
 from town import LONG_S, answers, batch, has_batch, live, open_sessions, peer, refusals, until
+
+THREE = ("east", "north", "south")
 
 
 def all_send(round, *problems, **nodes):
@@ -203,6 +206,27 @@ def test_who_serves_anothers_key_does_not_keep_its_batch_away(place):
     assert got.traffic.quarantined == ()
     for queryable in queryables:
         queryable.undeclare()
+
+
+def test_an_answer_of_another_size_is_not_even_copied(place):
+    north, no_bytes = place.node("north"), range(1000)  # a copy as bytes would raise
+    assert not north._read_batch(FetchJob("south", Offer(0, 999, bytes(16))), no_bytes)
+    assert refusals(north, "south") == 1
+
+
+def test_what_is_put_for_all_names_at_once_has_none_of_its_own(place):
+    eve, other = place.sessions[:2]
+    channels, seen = Channels(eve, f"{place.run}/ann", THREE, others=4), set()
+    place.exits.callback(channels.undeclare)
+
+    def comes():
+        for name in ("*", "stranger"):
+            other.put(f"{place.run}/ann/{name}", b"noise")
+        seen.update(channels.take())
+        return "stranger" in seen
+
+    until(comes, "the stranger is heard")
+    assert seen == {*THREE, "stranger"}
 
 
 def test_three_bad_batches_in_a_row_and_a_peer_is_not_listened_to_for_a_while(place):

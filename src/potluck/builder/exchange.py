@@ -112,7 +112,7 @@ def _limits(config: RunConfig, policy: Reader | None) -> Limits:
 
 
 def _by_problem(task: Task, made: Callable[[Problem], bytes]) -> Digest:
-    """Digest what is ``made`` of a problem; b"": of nothing, None: there is no such problem."""
+    """Make the function of an id that digests what is ``made`` of its problem; of nothing: b""."""
     ids, lock = frozenset(task.ids("train")), threading.Lock()
 
     @cache

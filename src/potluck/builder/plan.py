@@ -123,7 +123,7 @@ def check(
     return Stacked(
         Text(_headline(config)),
         *map(Text, _data(config, plan)),
-        *(Text(f"would run {_found(name)}; not without --trust-code") for _, name in code),
+        *(Text(f"would run {_place_of(name)}; not without --trust-code") for _, name in code),
         *map(Text, notes_on_reach(config)),
         Text(),
         *memory,
@@ -234,7 +234,7 @@ def control_lines(config: RunConfig) -> Iterator[str]:
         )
 
 
-def _found(function: str) -> str:
+def _place_of(function: str) -> str:
     """Say where a function is, so that one can go and read it."""
     place, _, name = function.rpartition(":")
     is_file = place.endswith(".py")

@@ -90,7 +90,8 @@ def meeting(target: Target) -> Judged:
             f"listens and names {named} of {before} nodes before it: two that know each other only "
             f"through a third do not reconnect after a loss"
         )
-    return "ok", f"{'listens, and ' if listen else ''}names {named} other addresses"
+    waits = "listens, so nodes after it can name it, and " if listen else ""
+    return "ok", f"{waits}names {named} other address{'es' if named != 1 else ''}"
 
 
 def listening(address: str, complaint: OSError | None) -> Judged:

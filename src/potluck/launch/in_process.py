@@ -125,8 +125,8 @@ def run(
         config: a run, a recipe's path, or its tables as nested dicts.
         folder: must not exist or be empty, unless ``resume``; None: ``runs/NAME``.
         rewards: functions, trusted, some as (function, weight), in place of ``[[reward]]``.
-        resume: goes on from the newest checkpoint that all nodes have. On a CPU, with the same
-            torch and thread count, the whole run then equals an uninterrupted one to the bit.
+        resume: goes on from the newest checkpoint that all nodes have. On the same CPU, with the
+            same torch and thread count, the run then equals an uninterrupted one to the bit.
         display: "auto": a curve in a notebook, elsewhere what the command shows; or a name of
             ``--display``, None, or an object with ``show(event)``.
         callbacks: functions of an event; one that raises ends the run.

@@ -67,8 +67,8 @@ def run_local_swarm(
                     recipe = str(folder / LOCAL_SWARM / "recipe.json")
                     words = ["join", recipe, "--as", name, "--out", str(folder), "--all-here"]
                     # A node that never began, as another one could not, begins now.
-                    words += ["--resume"] * (resume and (folder / name).is_dir())
-                    words += ["--trust-code"] * trust_code
+                    words += ["--resume"] if resume and (folder / name).is_dir() else []
+                    words += ["--trust-code"] if trust_code else []
                     nodes.append(children.start(name, words, threads=threads))
                 _watch(children, display, interrupted, folder)
                 stopped = interrupted()

@@ -95,10 +95,12 @@ class Beliefs:
         if now_s - self._counted_since_s >= 1:
             self._wrong.clear()
             self._newcomers, self._counted_since_s = 0, now_s
-        odd = [payload for payload in payloads if not has_form(Announcement, payload)]
-        formed = [(payload, 1) for payload in payloads if has_form(Announcement, payload)]
+        formed, odd = list[Payload](), list[Payload]()
+        for payload in payloads:
+            (formed if has_form(Announcement, payload) else odd).append(payload)
         # One is read for all that are odd: in a flood an error for each costs too much.
-        looked_at = [*((payload, len(odd)) for payload in odd[:1]), *reversed(formed)]
+        looked_at = [(payload, len(odd)) for payload in odd[:1]]
+        looked_at += [(payload, 1) for payload in reversed(formed)]
         refused: dict[Reason, tuple[WireError, int]] = {}
         believed = False
         for payload, count in looked_at:

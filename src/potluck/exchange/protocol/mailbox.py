@@ -105,7 +105,8 @@ class Mailbox(ABC):
         peer.offered = frozenset(offer.round for offer in every)
         offers = [offer for offer in every if offer.size_bytes <= self.size_limit_bytes]
         for offer in every:
-            if offer not in offers and self.fetch_queue.settle(author, offer, valid=False):
+            is_too_large = offer.size_bytes > self.size_limit_bytes
+            if is_too_large and self.fetch_queue.settle(author, offer, valid=False):
                 size = f"{offer.size_bytes} bytes; at most {self.size_limit_bytes} are taken"
                 what = f"its batch of round {offer.round} is announced with {size}"
                 self.refuse(author, WireError(what, "too large"), now_s, fault=True)

@@ -44,11 +44,12 @@ class Outbox:
         write_atomically(self._folder / file_name(round), signed)
 
     def _take(self, round: int, signed: bytes) -> None:
-        kept = self._signed | {round: signed}
-        for oldest in sorted(kept)[: -self._kept_rounds]:
-            del kept[oldest]
+        every = self._signed | {round: signed}
+        old = sorted(every)[: -self._kept_rounds]
+        # Before files are removed: a disk that refuses that is no reason to lose the batch.
+        self._signed = {then: its for then, its in every.items() if then not in old}
+        for oldest in old:
             (self._folder / file_name(oldest)).unlink(missing_ok=True)
-        self._signed = kept
 
 
 def file_name(round: int) -> str:

@@ -252,14 +252,16 @@ class StatusLines:
             self._newest.pop(name, None)
             self._refused.pop(name, None)
         for name, payloads in said.items():
-            for payload in reversed(payloads) if name in signers else ():
+            if name not in signers:
+                if name != self._me:
+                    self._refused.setdefault(NOBODY, Counter())["unknown sender"] += len(payloads)
+                continue
+            for payload in reversed(payloads):
                 try:
                     if self._is_news(name, payload, *signers[name]):
                         break
                 except WireError as error:
                     self._refused.setdefault(name, Counter())[error.reason] += 1
-            if name not in signers and name != self._me:
-                self._refused.setdefault(NOBODY, Counter())["unknown sender"] += len(payloads)
 
     def added_to(self, peers: dict[str, PeerLine]) -> dict[str, PeerLine]:
         """Return ``peers`` with what each of them tells, and what was refused of that."""

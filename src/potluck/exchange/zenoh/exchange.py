@@ -87,7 +87,8 @@ class Channels:
                     if (sample := channel.try_recv()) is None:
                         break
                     name = alone if alone != "*" else str(sample.key_expr).rpartition("/")[2]
-                    if name == alone or name not in self._channels:  # else it is in its own, too
+                    # Else it is in its own channel, too; "*" itself is no name to ask.
+                    if alone != "*" or name not in self._channels:
                         by_name.setdefault(name, []).append(sample.payload)
         return by_name
 
