@@ -123,7 +123,7 @@ class Swarm:
             )
             partners = partners_of(config, name) if with_cohorts else of_all
             peers = Peers(name, members, quarantine_s=config.swarm.quarantine_s)
-            for other in peers.names():
+            for other in peers:
                 peers.get(other).live = True
             self.nodes[name] = Node(
                 name,

@@ -8,6 +8,9 @@ import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+import zenoh
+
 from nouns import completion, terms
 from potluck.exchange import ExchangeError, Key, Membership
 from potluck.exchange.keys.keys import KnownKeys
@@ -29,6 +32,14 @@ def certify(folder, *names, hosts="", days=100):
     environment = os.environ | {"DAYS": str(days)}
     done = subprocess.run(called, env=environment, capture_output=True, text=True)
     return done.stderr if done.returncode else ""
+
+
+def refused(call, *args, **named):
+    """The one line with which ``call`` refuses."""
+    with pytest.raises(ExchangeError) as caught:
+        call(*args, **named)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 def until(holds, what):
@@ -195,6 +206,13 @@ def has_batch(node, author, round):
     """Whether a usable batch of ``author`` came to ``node``."""
     with node._lock:
         return node._mailbox.fetch_queue.has_arrived(author, round)
+
+
+def answers(place, key, payload=None):
+    """What all that serve ``key`` answer to somebody who is no node."""
+    session, asked = place.sessions[0], {"payload": payload, "target": zenoh.QueryTarget.ALL}
+    got = session.get(f"{place.run}/q/{key}", timeout=LONG_S, **asked)
+    return [reply.ok.payload.to_bytes() for reply in got if reply.ok]
 
 
 def refusals(node, name):

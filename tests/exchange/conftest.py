@@ -1,6 +1,6 @@
 import pytest
 
-from town import open_sessions
+from town import open_sessions, town
 
 
 @pytest.fixture(scope="session")
@@ -10,3 +10,9 @@ def sessions():
     yield opened
     for session in opened:
         session.close()
+
+
+@pytest.fixture
+def place(tmp_path, sessions):
+    with town(tmp_path, sessions, "east", "north", "south") as place:
+        yield place

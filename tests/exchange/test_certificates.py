@@ -8,16 +8,8 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from potluck.exchange.base import ExchangeError
 from potluck.exchange.keys.keys import check_certificate
-from town import certify
-
-
-def refused(folder, name="north"):
-    with pytest.raises(ExchangeError) as caught:
-        check_certificate(folder, name)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+from town import certify, refused
 
 
 def test_each_node_gets_a_folder_with_all_it_needs_and_others_may_come_later(tmp_path):
@@ -112,7 +104,7 @@ def test_files_that_tls_could_not_use_are_refused_before(made, tmp_path, file, s
             for end in ("pem", "key"):
                 data = (made[0] / f"south/south.{end}").read_bytes()
                 (tmp_path / f"north.{end}").write_bytes(data)
-    assert hint in refused(tmp_path)
+    assert hint in refused(check_certificate, tmp_path, "north")
 
 
 @pytest.mark.parametrize("days", [101, -1])
@@ -125,6 +117,6 @@ def test_a_certificate_whose_time_is_over_or_to_come_is_refused(made, monkeypatc
             return now
 
     monkeypatch.setattr("potluck.exchange.keys.keys.datetime.datetime", Later)
-    message = refused(made[0])
+    message = refused(check_certificate, made[0], "north")
     assert "set the clock, or make a new certificate" in message
     assert f"the clock here says {now:%Y-%m-%d %H:%M}" in message

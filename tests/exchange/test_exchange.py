@@ -109,9 +109,7 @@ def test_everyone_gets_the_same_by_author_and_index_with_their_own_once(members)
     assert rounds == [Round(expected, missing=(), late={})] * 3
 
 
-def test_the_order_in_which_an_author_sent_does_not_matter_and_an_empty_batch_is_none_missing(
-    members,
-):
+def test_the_order_of_an_author_does_not_matter_and_an_empty_batch_is_none_missing(members):
     members["north"].send(0, batch("north", "q", "p"))
     members["large"].send(0, [])
     members["small"].send(0, [])

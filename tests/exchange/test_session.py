@@ -15,7 +15,6 @@ import pytest
 import zenoh
 
 import potluck
-from potluck.exchange.base import ExchangeError
 from potluck.exchange.zenoh.session import (
     Endpoints,
     Tls,
@@ -25,7 +24,7 @@ from potluck.exchange.zenoh.session import (
     open_session,
     try_endpoint,
 )
-from town import LONG_S, certify, free_endpoint, until
+from town import LONG_S, certify, free_endpoint, refused, until
 
 ACCEPTING = """
 import sys
@@ -50,13 +49,6 @@ def folder(tmp_path_factory):
 
 def tls(folder, name, names=("north", "south")):
     return Tls(folder, name, names)
-
-
-def refused(call, *args, **named):
-    with pytest.raises(ExchangeError) as caught:
-        call(*args, **named)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,10 @@ from potluck.exchange import ExchangeError, Limits, batches_of, encode
 from potluck.exchange.keys.keys import BATCH
 from potluck.exchange.protocol.fetch_queue import FetchJob
 from potluck.exchange.protocol.outbox import Outbox
-from potluck.exchange.protocol.signed import Offer, offer_of
+from potluck.exchange.protocol.signed import Offer, encode_answer, offer_of
+from potluck.exchange.zenoh import exchange
 from potluck.exchange.zenoh.exchange import QUERIES, SERVERS, Channels
-from town import LONG_S, batch, has_batch, live, open_sessions, peer, refusals, town, until
-
-THREE = ("east", "north", "south")
-
-
-@pytest.fixture
-def place(tmp_path, sessions):
-    with town(tmp_path, sessions, *THREE) as place:
-        yield place
+from town import LONG_S, answers, batch, has_batch, live, open_sessions, peer, refusals, until
 
 
 def all_send(round, *problems, **nodes):
@@ -97,7 +90,7 @@ def test_who_comes_late_fetches_what_is_newest_and_goes_on_where_the_others_are(
     assert east.status().round == 4
     east.send(4, batch("east", "p4"))
     got = collect(east, 4, deadline_s=LONG_S)
-    assert authors(got) == set(THREE)
+    assert authors(got) == {"east", "north", "south"}
     until(lambda: has_batch(east, "north", 3), "what is one round stale")
     assert not has_batch(east, "north", 2)
 
@@ -112,7 +105,7 @@ def test_a_batch_is_announced_at_once_and_again_to_whoever_comes(place, monkeypa
     east = place.node("east")
     assert east.gather(LONG_S) == ()
     east.send(1, batch("east"))
-    assert authors(collect(east, 1, deadline_s=LONG_S)) == set(THREE)
+    assert authors(collect(east, 1, deadline_s=LONG_S)) == {"east", "north", "south"}
 
 
 def test_what_waiting_raises_ends_the_wait(place):
@@ -221,7 +214,7 @@ def test_an_answer_of_another_size_is_not_even_copied(place):
 
 def test_what_is_put_for_all_names_at_once_has_none_of_its_own(place):
     eve, other = place.sessions[:2]
-    channels, seen = Channels(eve, f"{place.run}/ann", THREE, others=4), set()
+    channels, seen = Channels(eve, f"{place.run}/ann", place.members, others=4), set()
     place.exits.callback(channels.undeclare)
 
     def comes():
@@ -231,7 +224,7 @@ def test_what_is_put_for_all_names_at_once_has_none_of_its_own(place):
         return "stranger" in seen
 
     until(comes, "the stranger is heard")
-    assert seen == {*THREE, "stranger"}
+    assert seen == {*place.members, "stranger"}
 
 
 def test_three_bad_batches_in_a_row_and_a_peer_is_not_listened_to_for_a_while(place):
@@ -254,6 +247,87 @@ def test_three_bad_batches_in_a_row_and_a_peer_is_not_listened_to_for_a_while(pl
     south.offer(4, sealed_by(place, "south", batch_of(place, "south", 4)))
     until(lambda: south.announce() or has_batch(north, "south", 4), "it is listened to again")
     assert peer(north, "south").quarantined_until_s == 0
+
+
+# Somebody without a key, who has recorded what the nodes said.
+
+
+def test_a_recorded_run_is_not_learned_from_and_the_reason_is_told(place):
+    """Everything of the recording is genuine, and its batches are served; but nobody can answer."""
+    eve, north = place.sessions.pop(), place.node("north")
+    signed = sealed_by(place, "south", batch_of(place, "south", 5))
+    old = place.announcement("south", offer_of(5, signed), clock_s=time.time() - 30 * 86_400)
+    asked = []
+
+    def serve(query):
+        asked.append(str(query.key_expr).rpartition("/")[2])
+        if asked[-1] != "hello":
+            query.reply(query.key_expr, signed)
+
+    served = eve.declare_queryable(f"{place.run}/q/south/*", serve)
+    token = eve.liveliness().declare_token(f"{place.run}/live/south")
+
+    def repeated():
+        eve.put(f"{place.run}/ann/south", old)
+        return peer(north, "south").refused.get("other run")
+
+    until(repeated, "it is refused")
+    assert set(asked) == {"hello"}  # No batch is asked for.
+    assert north.status().round == 0
+    assert peer(north, "south").heard_s is None
+    north.send(0, batch("north"))
+    start_s = time.monotonic()
+    assert collect(north, 0, deadline_s=LONG_S).missing == ("east", "south")
+    assert time.monotonic() - start_s < LONG_S
+    assert any("of this run; are they replayed" in text for text in place.said["north"])
+    token.undeclare()
+    served.undeclare()
+
+
+def test_a_node_answers_a_challenge_of_16_bytes_and_nothing_else(place):
+    place.node("north")
+    asked = lambda payload: answers(place, "north/hello", payload)  # noqa: E731
+    until(lambda: len(asked(b"c" * 16)) == 1, "it answers")
+    assert b"c" * 16 in asked(b"c" * 16)[0]
+    assert [asked(bad) for bad in (None, b"", b"c" * 15, b"c" * 9999)] == [[]] * 4
+
+
+def test_questions_without_end_cost_few_signatures_and_a_batch_still_comes(place, monkeypatch):
+    signed = []
+
+    def sign(key, challenge, said):
+        signed.append(challenge)
+        return encode_answer(key, challenge, said)
+
+    monkeypatch.setattr(exchange, "encode_answer", sign)
+    eve, south = place.sessions.pop(), place.node("south")
+    monkeypatch.setattr(exchange, "HELLOS_PER_S", 1e-9)  # one answer, then a pause without end
+    south.send(0, batch("south"))
+    left = []
+    for at in range(1000):
+        asked = {"payload": at.to_bytes(16, "big"), "target": zenoh.QueryTarget.ALL}
+        left.append(eve.get(f"{place.run}/q/south/hello", timeout=LONG_S, **asked))
+    until(lambda: signed, "the first is answered")
+    assert answers(place, "south/0")
+    assert len(signed) == 1
+
+
+def test_a_flood_under_a_name_does_not_silence_it(place, monkeypatch):
+    """No announcement of south gets through: as more came than is kept, it is asked what it has."""
+    monkeypatch.setattr(exchange, "SILENCE_S", 1e6)
+    south, north = place.liar("south"), place.node("north")
+    until(lambda: south.announce() or live(north) == {"south"}, "they meet")
+    south.offer(0, sealed_by(place, "south", batch_of(place, "south")))
+    place.words["south"] = place.announcement("south", offer_of(0, south.signed[0]))
+    eve = place.sessions.pop()
+
+    def flood():
+        for _ in range(200):
+            eve.put(f"{place.run}/ann/south", b"noise")
+        return has_batch(north, "south", 0)
+
+    until(flood, "its batch comes")
+    assert peer(north, "south").refused.keys() == {"malformed"}
 
 
 # This node itself.
@@ -326,14 +400,9 @@ def test_closing_ends_all_threads_and_may_be_done_twice(place):
 def test_what_nobody_wrote_is_not_served(place):
     north = place.node("north")
     north.send(0, batch("north"))
-    asking = place.sessions[0]
-
-    def answers(selector):
-        got = asking.get(f"{place.run}/q/north/{selector}", timeout=LONG_S)
-        return [reply.ok.payload.to_bytes() for reply in got if reply.ok]
-
-    until(lambda: len(answers("0")) == 1, "it is served")
-    assert [answers(selector) for selector in ("1", "-1", "x", "*", "00000000000")] == [[]] * 5
+    asked = lambda selector: answers(place, f"north/{selector}")  # noqa: E731
+    until(lambda: len(asked("0")) == 1, "it is served")
+    assert [asked(selector) for selector in ("1", "-1", "x", "*", "00000000000")] == [[]] * 5
 
 
 def test_who_asks_and_does_not_listen_holds_up_nobody(place, monkeypatch):

@@ -11,8 +11,8 @@ from potluck.reports.status import PeerLine, StatusLine
 from potluck.types import Completion, PotluckError
 
 Waiting = Callable[[int, int], None]
-"""Function that is called several times a second with (peers that are here, peers awaited). An
-exception that it raises ends the wait: so does Ctrl-C."""
+"""Function that is called several times a second with (peers that are here, peers awaited). What it
+raises ends the wait."""
 
 Reason = Literal[
     "malformed", "too large", "forged", "replaced", "unknown sender",
@@ -129,8 +129,7 @@ class Status:
     peers: Mapping[str, PeerLine]
     """Every other member, every stranger that was heard, and every name that was refused."""
     round: int = 0
-    """Round that the others have reached: the median over those connected. A node that has sent
-    nothing counts as 0; of two in the middle the lower one counts."""
+    """Round that the others have reached: the median over those connected."""
 
 
 def silent(here: int, awaited: int) -> None:
@@ -143,21 +142,17 @@ class Exchange(Protocol):
 
     def send(self, round: int, batch: Sequence[Completion]) -> None:
         """Make this node's batch of a round, from 0, available to every node, without waiting for
-        any. If the round was sent before, even before a restart, the first batch stays.
-
-        Raise ValueError if a completion is another node's, or comes twice; ExchangeError if the
-        batch is larger than others take.
-        """
+        any. If the round was sent before, even before a restart, the first batch stays. Raise
+        ValueError if a completion is another node's, or comes twice; ExchangeError if the batch is
+        larger than others take."""
 
     def receive(self, round: int, *, wait_s: float = 0.0, waiting: Waiting = silent) -> Received:
-        """Return the batches of others that came since the last call and are of use in ``round``:
-        the node's rule (``Membership.rule``) says which.
+        """Return the batches of others that came since the last call and are of use in ``round``
+        by the node's ``Membership.rule``. Nothing that a peer does, or leaves undone, raises.
 
         In step, call it once a round, after ``send``. It waits until every awaited node has sent
         its batch, ``wait_s`` at most; 0 takes what is here. Meanwhile it calls ``waiting`` with
-        (peers whose batch is here, peers awaited). At its own pace a node waits for nobody. A peer
-        that is silent, sends noise, or signs with another's name raises nothing.
-        """
+        (peers whose batch is here, peers awaited). At its own pace a node waits for nobody."""
 
     def finish(self, round: int, received: Received) -> Round:
         """Return the round of this node's own batch and those ``received``. The own batch comes
@@ -166,14 +161,12 @@ class Exchange(Protocol):
     def gather(self, wait_s: float, waiting: Waiting = silent) -> tuple[str, ...]:
         """Wait until every other member is connected, and its newest batch is here if it has one:
         ``wait_s`` at most; 0 only looks. Call ``waiting`` meanwhile with (members here, others).
-
-        Call it once, before the first round, so that ``Status.round`` counts everybody. Return the
-        names of the members that are still absent, sorted; the run may begin without them."""
+        Return the names of the members that are still absent, sorted: the run may begin without
+        them. Call it once, before the first round, so that ``Status.round`` counts everybody."""
 
     def tell(self, line: StatusLine) -> None:
-        """Tell the others how this node is: for people, nothing is decided by it.
-        Call it once a round and every five seconds, from any thread; it waits for nothing. A
-        transport may drop lines, and send none while nobody listens; only the newest counts."""
+        """Tell the others how this node is, for people: once a round and every five seconds, from
+        any thread, without waiting. A transport may drop lines; only the newest counts."""
 
     def status(self) -> Status:
         """Return what is known of each peer now, without waiting; any thread may call it."""

@@ -1,8 +1,5 @@
-"""The exchange between processes: small announcements are pushed, batches are pulled.
-
-All that waits for others has a thread of its own; the training thread waits only in ``receive`` and
-``gather``, and there for as long as it says.
-"""
+"""The exchange between processes: small announcements are pushed, batches are pulled. Threads wait
+for the others; the training thread waits in ``receive`` and ``gather`` alone."""
 
 import dataclasses
 import random
@@ -189,7 +186,7 @@ class ProcessExchange(ABC):
 
     def gather(self, wait_s: float, waiting: base.Waiting = base.silent) -> tuple[str, ...]:
         def arrivals() -> tuple[set[str], set[str]]:
-            members = set(self._mailbox.peers.members())
+            members = set(self._mailbox.peers.members)
             return members - self._mailbox.absent(), members
 
         self._wait(arrivals, time.monotonic() + wait_s, waiting)

@@ -152,14 +152,12 @@ class Membership:
     may_connect: tuple[str, ...] = ()
     """Names of the certificates that may connect."""
     already_received: Mapping[tuple[str, int], bytes] = field(default_factory=dict)
-    """Sealed batches by (author, round) that the node learned from before a restart: fetched once
-    more, they would count as late."""
+    """Sealed batches by (author, round) from before a restart: fetched again they would be late."""
     watches_status: bool = False
     """True: the node listens to the status lines of others; it tells its own in any case."""
     notify: Notify = lambda told: None
     waiting: Callable[[], None] = lambda: None
-    """Function that is called several times a second while the transport opens. An exception that
-    it raises ends the wait."""
+    """Function that is called while the transport opens, as ``Waiting`` is later."""
 
 
 class Transport(Protocol):

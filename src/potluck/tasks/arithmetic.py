@@ -34,9 +34,7 @@ class DigitsOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", ta
     """Problems to train on, the first of those that are drawn; 0: all of them."""
 
     def make(self) -> "Arithmetic":
-        sizes = self.width, self.other_width
-        require_another("digits", "width", *sizes)
-        form = r"[0-9]{1,18}\+[0-9]{1,18}"
+        sizes, form = (self.width, self.other_width), r"[0-9]{1,18}\+[0-9]{1,18}"
         return Arithmetic("digits/734+258", form, _draw_sum, *sizes, train=self.train_problems)
 
 
@@ -53,10 +51,7 @@ class ChainOptions(TaskOptions, frozen=True, kw_only=True, tag_field="name", tag
     """The same, out of distribution."""
 
     def make(self) -> "Arithmetic":
-        sizes = self.terms, self.other_terms
-        if self.signs == self.other_signs:
-            require_another("chain", "terms", *sizes)
-        form = r"[1-9][0-9](?:[+-][1-9]){1,31}"
+        sizes, form = (self.terms, self.other_terms), r"[1-9][0-9](?:[+-][1-9]){1,31}"
         draw, draw_other = map(chains_of, (self.signs, self.other_signs))
         return Arithmetic("chain/34+7-5+8", form, draw, *sizes, draw_other=draw_other)
 
@@ -84,11 +79,16 @@ class Arithmetic:
     ) -> None:
         """Draw the problems of every split; out of distribution of ``other_size``. An id is like
         ``example``: a name, and what is to be worked out, which has the ``form``. ``right`` grades
-        in place of ``is_right``."""
+        in place of ``is_right``. Raise TaskError if nothing is another out of distribution."""
         self._example, name = example, example.partition("/")[0]
         self._form, self._right = re.compile(f"{name}/{form}"), right or is_right
-        draws, counts = ((draw, size), (draw_other or draw, other_size)), tuple(SPLIT_SIZES.items())
-        ids, self.digest = _drawn(name, *draws, counts, train or None)
+        within, beyond = (draw, size), (draw_other or draw, other_size)
+        if within == beyond:
+            key = "width" if name == "digits" else "terms"
+            same = f"{name} has {key} = other_{key} = {size}"
+            raise TaskError(f"{same}; another {key} is what is out of distribution")
+        counts = tuple(SPLIT_SIZES.items())
+        ids, self.digest = _drawn(name, within, beyond, counts, train or None)
         self._ids: dict[Split, list[str]] = {split: [*its] for split, its in ids.items()}
 
     def ids(self, split: Split) -> Sequence[str]:
@@ -179,10 +179,3 @@ def chains_of(signs: ChainSigns = "any", digits: int = 1) -> Draw:
 def _draw_sum(generator: random.Random, width: int) -> str:
     low, high = 10 ** (width - 1), 10**width - 1
     return f"{generator.randint(low, high)}+{generator.randint(low, high)}"
-
-
-def require_another(name: str, key: str, size: int, other_size: int) -> None:
-    if size == other_size:
-        raise TaskError(
-            f"{name} has {key} = other_{key} = {size}; another {key} is what is out of distribution"
-        )

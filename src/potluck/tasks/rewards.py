@@ -182,9 +182,8 @@ def _short_names(names: Sequence[str]) -> list[str]:
 
 
 class HashReward(DerivedTask):
-    """Another task's problems, paid by one bit of a hash of the completion's tokens, to test the
-    machinery. **Deviation** from every other task: unfinished completions are paid as well, because
-    an untrained model rarely stops."""
+    """Another task's problems, paid by one bit of a hash of the tokens, to test the machinery.
+    **Deviation** from other tasks: it pays the unfinished, as an untrained model rarely stops."""
 
     def __init__(self, task: Task) -> None:
         rules = "hash 1: lowest bit of the first byte of sha256(problem id, tokens as <i4)"
@@ -229,8 +228,7 @@ def _messages(completion: Completion, text: str, episode: Episode | None) -> lis
 
 
 def _called(reward: Reward, format: Format, answers: Attempts, columns: ColumnsOf) -> list[float]:
-    given, count = _given(answers, format, columns), len(answers.texts)
-    function = reward.function
+    given, count, function = _given(answers, format, columns), len(answers.texts), reward.function
     assert function
     parameters = _parameters_of(function)
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
@@ -238,7 +236,8 @@ def _called(reward: Reward, format: Format, answers: Attempts, columns: ColumnsO
     try:
         returned = function(**given)
         if inspect.isawaitable(returned):
-            returned = asyncio.run_coroutine_threadsafe(_result(returned), _loop()).result()
+            coroutine = asyncio.wait_for(returned, None)  # it may be any awaitable
+            returned = asyncio.run_coroutine_threadsafe(coroutine, _loop()).result()
         values = list(returned) if isinstance(returned, Iterable) else None
     except Exception as error:  # a stranger's code may raise anything
         at = traceback.extract_tb(error.__traceback__)[-1]
@@ -257,10 +256,6 @@ def _called(reward: Reward, format: Format, answers: Attempts, columns: ColumnsO
         0.0 if value is None else base.number_of(value, said, f" for completion {i}")
         for i, value in enumerate(values)
     ]
-
-
-async def _result(awaitable: Any) -> Any:
-    return await awaitable
 
 
 @functools.cache

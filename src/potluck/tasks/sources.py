@@ -38,9 +38,6 @@ class JsonNumber(float):
         number.text = text
         return number
 
-    def __getnewargs__(self) -> tuple[str]:  # type: ignore[override]
-        return (self.text,)
-
 
 def refuse_all(error: TaskError) -> None:
     raise error
@@ -73,11 +70,9 @@ def hub_rows(
     name: str, subset: str, split: str, *, empty: str, way_out: str
 ) -> Iterator[SourceRow]:
     """Read every row of a split of a data set of the Hub, each with its place. Raise TaskError,
-    with why the Hub is asked (``empty``) and the ``way_out``, where it cannot be.
-
-    Nothing that the data set brings along is run: ``trust_remote_code`` is never given, and
-    formats that can hold code (pickles of pandas, tar files of them, a script) are refused.
-    """
+    with why the Hub is asked (``empty``) and the ``way_out``, where it cannot be. Nothing that the
+    data set brings along is run: ``trust_remote_code`` is never given, and formats that can hold
+    code (pickles of pandas, tar files of them, a script) are refused."""
     try:
         # Here and not above: an extra, slow to import, and not needed for files.
         from datasets import load_dataset, load_dataset_builder

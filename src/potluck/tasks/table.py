@@ -172,8 +172,7 @@ class Table(Answered):
         self, name: str, parts: Parts, rules: TableOptions, unreadable: Sequence[TaskError] = ()
     ) -> None:
         """Read every row of ``parts``, which fills ``unreadable`` with errors of lines that are
-        left out. Raise TaskError for a row without its columns, for too few rows to hold some out,
-        and where math-verify is needed and not installed."""
+        left out. Raise TaskError for bad or too few rows, or where math-verify is not there."""
         if rules.answer and rules.grading in ("math", "math-verify"):
             require_algebra()
         if rules.tolerance and rules.grading != "number":

@@ -119,7 +119,7 @@ class FolderExchange(ProcessExchange):
                 if not self._is_away:
                     said = f"the folder of the others cannot be used: {error}; trying on"
                     with self._lock:
-                        self._mailbox.tell(Notice(said))
+                        self._mailbox.news.append(Notice(said))
                 self._is_away = True
             with self._to_announce:
                 now_s = time.monotonic()
@@ -192,9 +192,8 @@ class FolderExchange(ProcessExchange):
             self._others_lines[name] = [card.status]
 
     def _see(self, now_s: float) -> None:
-        for name in sorted((peers := self._mailbox.peers).names()):
-            peer = peers.get(name)
-            if peer is None or not peer.announcement:
+        for name, peer in sorted((peers := self._mailbox.peers).items()):
+            if not peer.announcement:
                 continue
             has_left = name in self._leaving and not self._mailbox.fetch_queue.to_come(name)
             is_here = not has_left and now_s - peer.heard_s <= heard_s(len(peers))

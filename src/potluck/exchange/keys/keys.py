@@ -37,8 +37,7 @@ BATCH = b"batch"
 CERTIFIES = "deploy/certificates.sh of the repository makes one"
 FILE_BYTES = 1 << 20
 STRANGERS = 64
-"""Most strangers that are remembered, and names of others under which refusals are counted: names
-without end must not fill the memory."""
+"""Most strangers that are remembered, and other names under which refusals are counted."""
 _log = logging.getLogger(__name__)
 
 
@@ -251,8 +250,7 @@ def certificate_files(folder: Path, name: str) -> tuple[Path, Path, Path]:
 
 def check_certificate(folder: Path, name: str) -> datetime.datetime:
     """Return the time at which the certificate of ``name`` ends. Raise ExchangeError for what TLS
-    would refuse without a reason, or wait for without an end: a file that is missing or no PEM, a
-    wrong key, name, authority or time."""
+    would refuse without a reason, or wait for without an end."""
     ca, path, key = certificate_files(folder, name)
     authority, own = _read_certificate(ca), _read_certificate(path)
     try:

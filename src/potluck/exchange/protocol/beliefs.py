@@ -139,14 +139,12 @@ class Beliefs:
         if not waiting or len(self._under_way) >= ASKED_AT_ONCE:
             return None
         peers, cohort = self._mailbox.peers, self._mailbox.cohort()
-        # Of equals the one longest in its place: a made-up name may begin with any letter.
-        due = [n for n, one in self._asked.items() if n in waiting and one.not_before_s <= now_s]
-        if not due:
+        due = {n: one for n, one in self._asked.items() if n in waiting}
+        failed = {n: one.failures for n, one in due.items() if one.not_before_s <= now_s}
+        if not failed:
             return None
-        name = min(
-            due,
-            key=lambda n: (n not in cohort, not peers.has_priority(n), self._asked[n].failures),
-        )
+        # Of equals the one longest in its place: a made-up name may begin with any letter.
+        name = min(failed, key=lambda n: (n not in cohort, not peers.has_priority(n), failed[n]))
         self._wanted.discard(name)
         self._under_way.add(name)
         return Question(name, secrets.token_bytes(CHALLENGE_BYTES), self._asked[name].unconfirmed)
@@ -214,7 +212,7 @@ class Beliefs:
 
     def _is_newcomer(self, name: str) -> bool:
         """Return whether ``name`` must sign before it is asked: made-up names cost nothing."""
-        has_place = name in self._asked or name in self._mailbox.peers.names()
+        has_place = name in self._asked or name in self._mailbox.peers
         is_known = name == self._agreement.node or self._known_keys.known(name) is not None
         return not (has_place or is_known)
 
@@ -256,7 +254,7 @@ class Beliefs:
         if name == self._agreement.node:
             return None
         if name not in self._asked:
-            known = self._mailbox.peers.names()
+            known = self._mailbox.peers.keys()
             if name not in known and not self._make_room(known):
                 return None
             self._asked[name] = _Asked()

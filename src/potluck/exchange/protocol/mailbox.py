@@ -34,7 +34,7 @@ class Mailbox(ABC):
     size_limit_bytes: int
     _latest: int = field(default=0, init=False)
     _here: dict[tuple[int, str], Delivery] = field(default_factory=dict, init=False)
-    _news: deque[Told] = field(default_factory=lambda: deque(maxlen=MOST_NEWS), init=False)
+    news: deque[Told] = field(default_factory=lambda: deque(maxlen=MOST_NEWS), init=False)
     _reported: set[str] = field(default_factory=set, init=False)
     _at_the_door: set[str] = field(default_factory=set, init=False)
     _cohorts: dict[int, frozenset[str]] = field(default_factory=dict, init=False)
@@ -138,24 +138,21 @@ class Mailbox(ABC):
             told, news = reason, PeerNews("unknown", name, str(error))
         if silence_s:
             self.fetch_queue.forget(name)
-            self._news.append(PeerNews("quarantined", name, f"{silence_s:g} s: {error}"))
+            self.news.append(PeerNews("quarantined", name, f"{silence_s:g} s: {error}"))
         elif told not in self._reported and len(self._reported) < AT_THE_DOOR:
             self._reported.add(told)
-            self._news.append(news)
-
-    def tell(self, news: Told) -> None:
-        self._news.append(news)
+            self.news.append(news)
 
     def drain_news(self) -> list[Told]:
-        news = list(self._news)
-        self._news.clear()
+        news = list(self.news)
+        self.news.clear()
         return news
 
     def absent(self) -> set[str]:
         """Return the members that are not connected, or whose newest batch is still to come."""
         return {
             name
-            for name in self.peers.members()
+            for name in self.peers.members
             if not ((peer := self.peers.get(name)) and peer.live and peer.public)
             or self.fetch_queue.to_come(name)
         }
@@ -163,7 +160,7 @@ class Mailbox(ABC):
     def _welcome(self, name: str) -> Peer | None:
         if (known := self.peers.get(name)) or not (peer := self.peers.welcome(name)):
             return known
-        self.fetch_queue.only(self.peers.names())  # Somebody may have made room.
+        self.fetch_queue.only(self.peers.keys())  # Somebody may have made room.
         peer.live = name in self._at_the_door
         self._cohorts.clear()
         self._at_the_door.discard(name)
@@ -173,8 +170,8 @@ class Mailbox(ABC):
     def _tell_of(self, name: str, what: Literal["joined", "left"]) -> None:
         """Tell that ``name`` joined or left; drop older news of it that nobody has read."""
         states = PeerNews("joined", name), PeerNews("left", name)
-        kept = (news for news in self._news if news not in states)
-        self._news = deque([*kept, PeerNews(what, name)], MOST_NEWS)
+        kept = (news for news in self.news if news not in states)
+        self.news = deque([*kept, PeerNews(what, name)], MOST_NEWS)
 
     def cohort(self, round: int | None = None) -> frozenset[str]:
         """Return the connected peers to fetch from in a round, by default the latest."""

@@ -32,11 +32,8 @@ class Outbox:
 
     def put(self, round: int, signed: bytes) -> None:
         """Keep ``signed``, unless there is a batch of the round. Raise OSError if it cannot be
-        written; it is kept in memory all the same.
-
-        A batch older than all kept ones is not announced, and stays until the next such: this node
-        still learns from it, and no newer batch has to go for it.
-        """
+        written; it is kept in memory all the same. A batch older than all kept ones is not
+        announced, and no newer one has to go for it; this node still learns from it."""
         if self.get(round) is not None:
             return
         if len(self._signed) >= self._kept_rounds and round < min(self._signed):

@@ -2,7 +2,7 @@
 Pure: the caller passes the time, in seconds of a clock that never goes back."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -24,8 +24,7 @@ LONGEST_QUARANTINE_S = 3600.0
 FORGIVEN_AFTER = 50
 """Rounds in time that make up for one stall; with few, one could cause a stall every few rounds."""
 HEARD_S = 15.0
-"""Seconds after its last announcement for which a node is awaited; it makes one every 1 to 5 s.
-Among many nodes, which speak less often, it is ``silent_after_s``."""
+"""Seconds after its last announcement for which a node is awaited, if there are not many."""
 SLACK_S = 2.0
 """Seconds beyond three announcements for which a node may be silent."""
 LINES_PER_S, WRONG_LINES_PER_S = 200, 10
@@ -51,7 +50,6 @@ def heard_s(nodes: int) -> float:
 
 @dataclass(slots=True)
 class Peer:
-    is_member: bool
     live: bool = False
     """True while its presence is declared. A hint: it is not signed."""
     public: bytes = b""
@@ -85,50 +83,37 @@ class Peer:
         return max((round for round in self.came if round <= claimed), default=None)
 
 
-class Peers:
+class Peers(dict[str, Peer]):
     """Members from the start; strangers as they come, ``STRANGERS`` at most."""
 
     def __init__(self, me: str, members: Collection[str], *, quarantine_s: float) -> None:
+        super().__init__({name: Peer() for name in sorted(members) if name != me})
         self._me, self._quarantine_s = me, quarantine_s
-        self._peers = {name: Peer(is_member=True) for name in sorted(members) if name != me}
-        self._members = frozenset(self._peers)
+        self.members = frozenset(self)
         self._refused: dict[str, Counter[Reason]] = {}
         self._told: Counter[str] = Counter()
 
-    def __len__(self) -> int:
-        return len(self._peers)
-
-    def get(self, name: str) -> Peer | None:
-        return self._peers.get(name)
-
     def welcome(self, name: str) -> Peer | None:
         """Return the peer, remembering a stranger from now on; None if it is one too many."""
-        if name not in self._peers and name != self._me and self._make_room():
-            self._peers[name] = Peer(is_member=False)
-        return self._peers.get(name)
-
-    def names(self) -> Set[str]:
-        return self._peers.keys()
+        if name not in self and name != self._me and self._make_room():
+            self[name] = Peer()
+        return self.get(name)
 
     def confirmed(self) -> dict[str, tuple[bytes, bytes]]:
         """Return the key, and the confirmed session, of each peer that has one."""
-        peers = self._peers.items()
-        return {n: (p.public, p.announcement.session) for n, p in peers if p.announcement}
+        return {n: (p.public, p.announcement.session) for n, p in self.items() if p.announcement}
 
     def live(self) -> set[str]:
-        return {name for name, peer in self._peers.items() if peer.live}
+        return {name for name, peer in self.items() if peer.live}
 
     def newest_offer(self, name: str, known: int) -> int:
         """Return the newest round that the peer offers, at least ``known``, which came from it."""
-        peer = self._peers.get(name)
+        peer = self.get(name)
         return max(known, max(peer.offered, default=known)) if peer else known
-
-    def members(self) -> frozenset[str]:
-        return self._members
 
     def has_priority(self, name: str) -> bool:
         """Return whether no member is kept waiting for it: it is one, or there are none."""
-        return not self._members or name in self._members
+        return not self.members or name in self.members
 
     def awaited(self, in_time_before: Collection[str], now_s: float) -> set[str]:
         """Return the names that a round waits for: members, and strangers that were in time before,
@@ -136,19 +121,19 @@ class Peers:
         return {
             name
             for name in self.live() - set(self.quarantined(now_s))
-            if (peer := self._peers[name]).is_member or name in in_time_before
-            if peer.public and now_s - peer.heard_s <= heard_s(len(self))
+            if name in self.members or name in in_time_before
+            if (peer := self[name]).public and now_s - peer.heard_s <= heard_s(len(self))
             if peer.stalled_in is None
         }
 
     def stalled(self, name: str, round: int) -> None:
         """Note that ``round`` waited in vain for the peer, until the deadline."""
-        if peer := self._peers.get(name):
+        if peer := self.get(name):
             peer.stalls, peer.in_time, peer.stalled_in = peer.stalls + 1, 0, round
 
     def was_in_time(self, name: str) -> None:
         """Note a batch that was here when its round was closed."""
-        if peer := self._peers.get(name):
+        if peer := self.get(name):
             peer.in_time += 1
             if peer.stalls and peer.in_time >= FORGIVEN_AFTER:
                 peer.stalls, peer.in_time = peer.stalls - 1, 0
@@ -159,7 +144,7 @@ class Peers:
         earliest. A batch in time is not asked for: nodes that go on without a healthy one are
         always a little ahead of it. One that is never in time costs O(log rounds) deadlines."""
         back = []
-        for name, peer in self._peers.items():
+        for name, peer in self.items():
             if peer.stalled_in is None or round < peer.stalled_in + 2**peer.stalls:
                 continue
             if any(max(oldest, peer.stalled_in) <= came <= round for came in peer.came):
@@ -169,7 +154,7 @@ class Peers:
 
     def delivered(self, name: str, round: int) -> None:
         """Note a valid batch, which makes up for one fault."""
-        if (peer := self._peers.get(name)) is None:
+        if (peer := self.get(name)) is None:
             return  # A stranger that had to make room meanwhile.
         peer.faults = max(0, peer.faults - 1)
         claimed = max(peer.offered, default=round)
@@ -180,7 +165,7 @@ class Peers:
     ) -> float:
         """Count ``count`` refusals under ``name``; return the seconds of quarantine from now on, or
         0. Only a ``fault``, which its key signed, leads there: no forger silences another."""
-        peer = self._peers.get(name)
+        peer = self.get(name)
         # The number of names under which anything is counted is bounded.
         is_known = peer or name in self._refused or len(self._refused) < len(self) + STRANGERS
         self._refused.setdefault(name if is_known else NOBODY, Counter())[reason] += count
@@ -195,11 +180,11 @@ class Peers:
         return silence_s
 
     def is_quarantined(self, name: str, now_s: float) -> bool:
-        peer = self._peers.get(name)
+        peer = self.get(name)
         return peer is not None and now_s < peer.quarantined_until_s
 
     def quarantined(self, now_s: float) -> tuple[str, ...]:
-        return tuple(sorted(n for n in self._peers if self.is_quarantined(n, now_s)))
+        return tuple(sorted(n for n in self if self.is_quarantined(n, now_s)))
 
     def take_refused(self) -> dict[str, int]:
         """Return the number of refusals under each name since the last call."""
@@ -221,7 +206,7 @@ class Peers:
                 else 0.0,
                 refused=refused.get(name, {}),
             )
-            for name, peer in self._peers.items()
+            for name, peer in self.items()
         }
 
     def median_round(self) -> int:
@@ -229,16 +214,16 @@ class Peers:
         lower one. A peer that has sent nothing counts as 0. One of three that claims to be far
         ahead cannot move it. Strangers count only without members."""
         counted = (n for n in self.live() if self.has_priority(n))
-        newest = sorted(self._peers[n].newest or 0 for n in counted)
+        newest = sorted(self[n].newest or 0 for n in counted)
         return newest[(len(newest) - 1) // 2] if newest else 0
 
     def _make_room(self) -> bool:
-        strangers = {name: peer for name, peer in self._peers.items() if not peer.is_member}
+        strangers = {name: peer for name, peer in self.items() if name not in self.members}
         if len(strangers) < STRANGERS:
             return True
         gone = [n for n, peer in strangers.items() if not peer.live and not peer.quarantines]
         if gone:
-            del self._peers[min(gone, key=lambda name: strangers[name].heard_s)]
+            del self[min(gone, key=lambda name: strangers[name].heard_s)]
         return bool(gone)
 
 

@@ -56,7 +56,7 @@ class InStepMailbox(Mailbox):
         before = in_time if last == round - 1 else frozenset()
         partners = set(self.partners(round, self.peers.live()))
         for name in self.peers.back_in_time(round, round - 1 - self.rule.max_staleness):
-            self._news.append(PeerNews("back", name))
+            self.news.append(PeerNews("back", name))
         self._awaited[round] = self.peers.awaited(before, now_s) & partners
         floor = self._first - self.rule.max_staleness
         self.fetch_queue.drop(lambda _, offered: offered < floor)
@@ -82,7 +82,7 @@ class InStepMailbox(Mailbox):
     def missing(self, round: int, now_s: float) -> set[str]:
         """Return the members of which nothing came, connected or not, and awaited strangers."""
         here, awaited = self.arrivals(round, now_s)
-        members = self.peers.members()
+        members = self.peers.members
         counted = members & set(self.partners(round, self.peers.live() | members))
         return {n for n in (awaited - here) | counted if not self.fetch_queue.has_arrived(n, round)}
 
@@ -93,7 +93,7 @@ class InStepMailbox(Mailbox):
             here, awaited = self.arrivals(round, now_s)
             for name in sorted(awaited - here):
                 self.peers.stalled(name, round)
-                self._news.append(PeerNews("overdue", name, str(round + 1)))
+                self.news.append(PeerNews("overdue", name, str(round + 1)))
         missing = tuple(sorted(self.missing(round, now_s)))
         taken = sorted(key for key in self._here if key[0] <= round)
         self._awaited = {r: names for r, names in self._awaited.items() if r > round}
@@ -122,7 +122,7 @@ class InStepMailbox(Mailbox):
             return True
         floor = (newest if self._first is None else self._first) - self.rule.max_staleness
         # 64 strangers could fill the memory with rounds that are not yet there.
-        is_member = author in self.peers.members()
+        is_member = author in self.peers.members
         ahead = self._latest + (self.rule.kept_rounds if is_member else self.rule.max_staleness)
         near = self._first is None or round <= ahead or round == newest
         if not (round >= floor and near):
@@ -187,9 +187,9 @@ class NewestMailbox(Mailbox):
         came = (self.fetch_queue.came(author, offer) for offer in offers)
         if offers and offers[-1].round < taken and not any(came):
             del self._taken[author]
-            self.fetch_queue.only(self.peers.names() - {author})
+            self.fetch_queue.only(self.peers.keys() - {author})
             self._here = {key: here for key, here in self._here.items() if key[1] != author}
-            self._news.append(PeerNews("reset", author))
+            self.news.append(PeerNews("reset", author))
         super().on_announcement(said, now_s)
 
     def receive(self, round: int, now_s: float, *, waited: bool) -> Received:

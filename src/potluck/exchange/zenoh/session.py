@@ -43,8 +43,7 @@ LOG = "error,zenoh_link_tls=warn,zenoh::net::routing::interceptor::access_contro
 Python its lines cannot be read or changed, so they keep a hint on open files that is wrong."""
 
 RELAYS = ("relay", *(f"relay-{at}" for at in range(2, 9)))
-"""Names in the certificates of routers, which may pass on what any node said: with TLS, no node may
-have one."""
+"""Names in the certificates of routers, which may pass on all; with TLS, no node may have one."""
 SPEAKING = ["put", "delete", "reply", "declare_queryable", "liveliness_token"]
 ALONE = "live", "ann", "status"
 """Kinds of keys of which a node has one each, under its name."""
@@ -79,9 +78,8 @@ def open_session(
     endpoints: Endpoints, *, run: str, closing: threading.Event | None = None
 ) -> zenoh.Session:
     """Open a node's session: a peer if it listens, else a client of the routers it connects to.
-    ``run`` is the prefix of all keys. Raise ExchangeError, of one line, for an endpoint that is
-    none, a port in use, a certificate that cannot be used, or if ``closing`` was set: a client
-    waits for its first router until then."""
+    ``run`` is the prefix of all keys. Raise ExchangeError, of one line, for what cannot be used,
+    or if ``closing`` was set: a client waits for its first router until then."""
     mode = "peer" if endpoints.listen else "client"
     return _open(_config(endpoints, mode, run), endpoints, closing or threading.Event())
 

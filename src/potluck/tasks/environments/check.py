@@ -78,8 +78,7 @@ class Script(NamedTuple):
 
 
 Playthrough = list[tuple[str, str]]
-"""How a script went on: where it was told something, and what; the last is what it paid, or the
-error of the call that failed."""
+"""Where a script was told something, and what; at last what it paid, or the error of a call."""
 
 
 def check(

@@ -31,7 +31,7 @@ import json
 import os
 import random
 import reprlib
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -184,7 +184,7 @@ class Instance:
         for name in self.needs:
             if not callable(getattr(self.made, name, None)):
                 raise TaskError(f"{type(self.made).__name__} has no method {name}")
-        self._columns = _columns_of(self.made.reset)
+        self._takes = inspect.signature(self.made.reset).parameters.values()
 
     def about(self) -> tuple[list[Any], bool]:
         """Return the schemas of its tools, and True if it pays."""
@@ -200,8 +200,9 @@ class Instance:
         random.seed(seed)
         np.random.seed(seed % 2**32)
         row = {"seed": seed, **row}
-        names = row.keys() if self._columns is None else self._columns & row.keys()
-        said = self.settled(self.made.reset(**{name: row[name] for name in names}))
+        if not any(p.kind is p.VAR_KEYWORD for p in self._takes):
+            row = {p.name: row[p.name] for p in self._takes if p.name in row}
+        said = self.settled(self.made.reset(**row))
         steps: list[Any] = []
         for turn in turns:
             if self._done:
@@ -299,7 +300,9 @@ class ToolsInstance(Instance):
             except Exception as error:  # a stranger's code, about a stranger's arguments
                 said.append((call.name, self.failed(error)))
         if waiting:  # async tools run at the same time, after all others
-            results = self.loop.run_until_complete(_gathered([each for _, each in waiting]))
+            tasks = [self.loop.create_task(each) for _, each in waiting]
+            gathered = asyncio.gather(*tasks, return_exceptions=True)
+            results = self.loop.run_until_complete(gathered)
             for (name, _), result in zip(waiting, results, strict=True):
                 is_error = isinstance(result, BaseException)
                 said.append((name, self.failed(result) if is_error else result))
@@ -318,16 +321,6 @@ class ToolsInstance(Instance):
 
 
 KINDS: dict[EnvironmentKind, type[Instance]] = {"game": GameInstance, "environment": ToolsInstance}
-
-
-async def _gathered(waiting: Sequence[Any]) -> list[Any]:
-    return await asyncio.gather(*waiting, return_exceptions=True)
-
-
-def _columns_of(reset: Callable[..., Any]) -> Set[str] | None:
-    """Return the names that ``reset`` takes; None: it takes all."""
-    takes = inspect.signature(reset).parameters.values()
-    return None if any(p.kind is p.VAR_KEYWORD for p in takes) else {p.name for p in takes}
 
 
 def _text(result: Any) -> str:

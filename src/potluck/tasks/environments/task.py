@@ -58,8 +58,7 @@ class EnvironmentTask(base.DerivedTask):
     def __init__(
         self, task: Task, limits: PlayOptions, kind: EnvironmentKind, name: str, *, row: RowOf
     ) -> None:
-        """Start a process to see what tools there are, and whether it pays. ``row`` of an id is
-        what ``reset`` gets."""
+        """Start a process to see its tools and whether it pays; ``reset`` gets the ``row``."""
         place, _, attribute = name.rpartition(":")
         is_file = place.endswith(".py")
         here = f"{Path(place).expanduser().absolute()}:{attribute}" if is_file else name

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from potluck.tasks.arithmetic import SPLIT_SIZES, Arithmetic, chains_of, require_another
+from potluck.tasks.arithmetic import SPLIT_SIZES, Arithmetic, chains_of
 from potluck.tasks.environments.task import EnvironmentTask, PlayOptions
 
 
@@ -33,13 +33,12 @@ class CalculatorOptions(PlayOptions, frozen=True, kw_only=True, tag_field="name"
 
     def chains(self) -> Arithmetic:
         """Draw the chains, of numbers of two digits, without a calculator."""
-        sizes = self.terms, self.other_terms
-        require_another("calculator", "terms", *sizes)
         return Arithmetic(
             "calculator/34+57",
             r"[1-9][0-9](?:[+-][1-9][0-9]){1,31}",
             chains_of(digits=2),
-            *sizes,
+            self.terms,
+            self.other_terms,
             train=self.train_problems,
             right=lambda problem, text: text == problem.answer,
         )

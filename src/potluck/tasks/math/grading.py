@@ -58,9 +58,10 @@ UNITS = {
 """Marks of units that an answer may have where only the question asks for them, and how it asks."""
 WORDS = re.compile(r"(\\text ?\{)? ?(\()?([A-Za-z][A-Za-z ]*)(?(2)\)) ?(?(1)\})")
 UNIT = re.compile(
-    r"(.*[^ ])(?: ?\\text ?\{ ?([A-Za-z ]+)\}|(?<=[0-9}]) ?([A-Za-z]{2,}))( ?\^\{[23]\})?"
+    r"(.*[^ ])(?: ?\\text ?\{ ?([A-Za-z ]*?[A-Za-z])s? ?\}|(?<=[0-9}]) ?([A-Za-z]{2,}?)s?)"
+    r"( ?\^\{[23]\})?"
 )
-THOUSANDS = re.compile(r"[-+]? ?[0-9]{1,3}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?:\.[0-9]+)?")
+THOUSANDS = re.compile(r"[-+]? ?[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?:\.[0-9]+)?")
 TOKEN = re.compile(
     rf"[0-9]*\.?[0-9]+|\\\\|\\(?:{COMMANDS})(?![A-Za-z])|\\[{{}}]|[A-Za-z]|[-+*/^_=()\[\]{{}},&]"
 )
@@ -80,14 +81,23 @@ PLAIN = re.compile(
 )
 IN_BASE = re.compile(r"([0-9]+) _ \{ [0-9]+ \}")
 NAME = r"([A-Za-z](?: _ \{ [A-Za-z0-9] \}| \( [A-Za-z] \))?)"
-FORMULA = re.compile(r"\$([^$]+)\$|\\\[(.+?)\\\]", re.DOTALL)
+FORMULA = re.compile(r"(?<!\\)(\$\$?)(?:\\.|[^$\\])+\1|\\\[.+?\\\]|\\\(.+?\\\)", re.DOTALL)
 """Formulas of a question."""
 LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
+PRODUCT = (  # with a bracket, or the power of one; 1/7 (x+2) is a quotient
+    r"[])0-9] [([]|[])] (?=[0-9A-Za-z]|\\(?!cdot [([])|\^ \{ -? ?[0-9])"
+    r"|(?:\\cdot|\\pi|\b(?<!\\)[A-Za-z]|(?<!\{ 1 \} \{ [0-9] )(?<!\{ 1 \} \{ [0-9]{2} )\})"
+    r" [([] (?=[^][()]* [-+] )"
+)
+PLAIN_NUMBER = rf"(?:{DIGITS}|{FRACTION})"
+FACTOR = rf"(?:[A-Za-z]|\\(?:cdot|frac|sqrt|pi|{LETTERS})|\^|\{{ [^{{}}]* \}})"
 UNFINISHED = (
     r"(?<=[^({[/,=^_] )[-+] ",  # additions
-    r"[)0-9] \(|\) [0-9A-Za-z\\]",  # products with a bracket
-    rf"{DIGITS} \\cdot (?:- )?{DIGITS}|{DIGITS} \^|\( {DIGITS} \)"  # 2 * 9, 3^2, 2(9)
-    rf"|{DIGITS} / {DIGITS} [A-Za-z(\\]|{DIGITS} {FRACTION}",  # 1/2x: half of x?
+    PRODUCT,
+    rf"{PLAIN_NUMBER} (?:{FACTOR} )*(?:\\cdot - )?{PLAIN_NUMBER}"  # 2 * 9, 2 pi * 9
+    rf"|{DIGITS} \^|\( {DIGITS} \)|\}} \^ \{{ -? ?[0-9]"  # 3^2, 2(9), sqrt(2)^3
+    rf"|\\sqrt \{{ {DIGITS} \}} (?:\\cdot )?\\sqrt|{DIGITS} / {DIGITS} [A-Za-z(\\]",  # half of x?
+    r"(?=[0-9]*\.)[0-9.]{12}|[0-9]{12} [/}]",  # rounded: algebra compares 15 digits
 )
 """What an answer may not have more often than the gold."""
 NO_VALUE = {",", "=", "&", "\\\\", "\\pm", "\\mp", "\\cup", "\\in", "\\{", "\\begin"}
@@ -113,11 +123,11 @@ def same_answer(gold: str, answer: str, *, question: str = "", equal: Equal) -> 
             return False
         expected = _tokens(expected)
         written = _tokens(written, is_list="," in expected)
-        if expected != written and _is_copied(written, question):
-            return False
     except ValueError:
         return False
     (expected, name), (written, called) = _without_name(expected), _without_name(written)
+    if expected != written and _is_unworked(expected, written, question):
+        return False
     names = {letter for it in FORMULA.finditer(question) for letter in LETTER.findall(it[0])}
     is_named = called in ("", name) or (not name and called[0] in names)
     return is_named and _same(expected, written, equal)
@@ -151,7 +161,7 @@ def _without_unit(text: str, expected: str) -> tuple[str, str]:
     """Split a bare text into what is left of its unit, and the unit or ""; words that are not
     marked as text are one only if they are the ``expected`` one."""
     if match := UNIT.fullmatch(text):
-        unit = (match[2] or match[3]).strip().lower().removesuffix("s") + (match[4] or "").strip()
+        unit = (match[2] or match[3]).lower() + (match[4] or "").strip()
         if match[2] or unit == expected or unit in UNITS:
             return match[1], unit
     return text, ""
@@ -182,15 +192,27 @@ def _tokens(text: str, *, is_list: bool = False) -> str:
     return written
 
 
-def _is_copied(written: str, question: str) -> bool:
-    """Tell whether the question holds it just so; plain numbers and names may well be both."""
-    if "\\" not in written:
+def _is_unworked(gold: str, written: str, question: str) -> bool:
+    """Tell whether less is factored than was asked for, or the question holds a formula of the same
+    signs, but not of the gold's; plain numbers and names may well be in both."""
+    plus = (it.removeprefix("+ ").replace(" - ", " + ") for it in (written, gold))
+    terms, most = (len(_split(it, "+")) for it in plus)
+    if "actor" in question and (terms > most or _count(PRODUCT, written) < _count(PRODUCT, gold)):
+        return True
+    signs = _signs(written)
+    if signs == _signs(gold) or not re.search(r"[\\+/^(]|. - ", written):
         return False
     for match in FORMULA.finditer(question):
         with suppress(ValueError):
-            if _tokens(_bare(match[1] or match[2])) == written:
+            if _signs(_without_name(_tokens(_bare(match[0])))[0]) == signs:
                 return True
     return False
+
+
+def _signs(text: str) -> list[str]:
+    """Sort the tokens without those that change no value: brackets, a factor of 1, a plus."""
+    text = re.sub(r"(?<!\S)(?:[][(){}+]|\\cdot|1(?:\.0+)?)(?!\S)", "", text.replace("\\frac", "/"))
+    return sorted(str(float(it)) if it[-1].isdigit() else it for it in text.split())
 
 
 def _without_name(text: str) -> tuple[str, str]:
@@ -271,19 +293,22 @@ def _same_value(gold: str, answer: str, equal: Equal) -> bool:
     return (
         all(token in known or not (token[-1].isalpha() or token == "_") for token in found)
         and NO_VALUE.isdisjoint(found)
-        and all(len(re.findall(it, answer)) <= len(re.findall(it, gold)) for it in UNFINISHED)
+        and all(_count(it, answer) <= _count(it, gold) for it in UNFINISHED)
         and equal(gold, answer)
     )
+
+
+def _count(pattern: str, text: str) -> int:
+    return len(re.findall(pattern, text))
 
 
 def number(expression: str) -> Fraction | None:
     """Read a number exactly; None where it is more than a way to write one: ``2 * 9``."""
     if (match := PLAIN.fullmatch(expression)) is None:
         return None
-    minus, whole, *parts = (text and text.replace(" ", "") for text in match.groups())
-    up, down, plain, per, power = parts
+    minus, whole, up, down, plain, per, tens = (it and it.replace(" ", "") for it in match.groups())
     size, by = Fraction(up or plain), Fraction(down or per or 1)
-    if not by or (whole and (size < 0 or by < 0)):
+    if not by or (whole and not 0 <= size < by):  # 2 9/1 is an addition to be done
         return None
-    size = (int(whole or 0) + size / by) * Fraction(10) ** int(power or 0)
+    size = (int(whole or 0) + size / by) * Fraction(10) ** int(tens or 0)
     return -size if minus else size
