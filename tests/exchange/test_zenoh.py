@@ -17,8 +17,6 @@ from potluck.exchange.zenoh import exchange
 from potluck.exchange.zenoh.exchange import QUERIES, SERVERS, Channels
 from town import LONG_S, answers, batch, has_batch, live, open_sessions, peer, refusals, until
 
-THREE = ("east", "north", "south")
-
 
 def all_send(round, *problems, **nodes):
     for name, node in nodes.items():
@@ -216,7 +214,7 @@ def test_an_answer_of_another_size_is_not_even_copied(place):
 
 def test_what_is_put_for_all_names_at_once_has_none_of_its_own(place):
     eve, other = place.sessions[:2]
-    channels, seen = Channels(eve, f"{place.run}/ann", THREE, others=4), set()
+    channels, seen = Channels(eve, f"{place.run}/ann", place.members, others=4), set()
     place.exits.callback(channels.undeclare)
 
     def comes():
@@ -226,7 +224,7 @@ def test_what_is_put_for_all_names_at_once_has_none_of_its_own(place):
         return "stranger" in seen
 
     until(comes, "the stranger is heard")
-    assert seen == {*THREE, "stranger"}
+    assert seen == {*place.members, "stranger"}
 
 
 def test_three_bad_batches_in_a_row_and_a_peer_is_not_listened_to_for_a_while(place):
