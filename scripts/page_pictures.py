@@ -1,8 +1,8 @@
-"""The pictures of docs/watch.md: a real run of four nodes, looked at with a real browser.
+"""The pictures of docs/watch.md: a real run of four nodes and a short demo, in a real browser.
 
     python scripts/page_pictures.py docs/watch
 
-Needs Chromium, and two minutes of two cores. Numbers in the pictures are those of this run.
+Needs Chromium, and three minutes of two cores. Numbers in the pictures are those of this run.
 """
 
 import shutil
@@ -108,8 +108,18 @@ def main():
             go_to(page, "Who learns what from whom")
             page.screenshot(path=out / "matrix.png")
             go_to(page, "Completions")
+            # Tokens are recorded of a sample: the picture is of one that two models see otherwise.
+            coloured = page.locator("li.text:has(.more2, .more3, .less2, .less3)")
+            while not coloured.count():
+                page.get_by_role("button", name="Show more").click()
+            coloured.first.evaluate("line => line.scrollIntoView({ block: 'center' })")
+            page.wait_for_timeout(500)
             page.screenshot(path=out / "completions.png")
             open_page(address, 390, 1400, color_scheme="dark").screenshot(path=out / "phone.png")
+        words = ["demo", "--seeds", "1", "--rounds", "20", "--out", str(folder / "demo")]
+        subprocess.run([*POTLUCK, *words], check=True)
+        report = (folder / "demo" / "report.html").as_uri()
+        open_page(report, height=1120).screenshot(path=out / "kept.png")
         browser.close()
 
 

@@ -16,7 +16,7 @@ from potluck import confined
 from potluck.confined import Confined, NotReady
 
 TALKER = """
-import os, time
+import os, signal, subprocess, time
 
 def say(text):
     for number in os.listdir("/proc/self/fd"):
@@ -29,6 +29,13 @@ def answer(line):
     word, _, rest = line.decode().strip().partition(" ")
     if word == "early":  # a forged line, written before its own
         say(b"forged\\n")
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if word == "twice":  # and together with another
+        say(b"forged\\nforged\\n")
+    if word == "start":
+        return str(subprocess.Popen(["sleep", "600"]).pid)
+    while word == "compute" and time.process_time() < 5:
+        pass
     if word == "begin":  # a line that never ends
         say(b"half")
         time.sleep(600)
@@ -94,14 +101,23 @@ def test_a_process_that_does_not_read_is_not_waited_for(talker):
 
 
 def test_a_second_or_an_endless_line_ends_the_process(talker, monkeypatch):
-    if talker.ask("early\n", 60.0) == "forged":
-        select([talker.process.stdout], [], [])
-        # What is left of it in the pipe is not the answer to the next line.
-        assert talker.ask("next\n", 60.0) == ""
+    assert talker.ask("twice\n", 60.0) == ""
+    assert talker.process is None
+    assert talker.ask("early\n", 60.0) == "forged"
+    os.kill(talker.process.pid, signal.SIGCONT)
+    select([talker.process.stdout], [], [])
+    # What is left of it in the pipe is not the answer to the next line.
+    assert talker.ask("next\n", 60.0) == ""
     assert talker.process is None
     monkeypatch.setattr(confined, "LONGEST_ANSWER", 2**20)
     assert talker.ask("long 3000000\n", 60.0) == ""
     assert talker.process is None
+
+
+def test_a_line_has_its_own_time_of_the_processor(talker):
+    hasty = Confined("talker", 0.5, 2**30)
+    assert hasty.ask("compute\n", SLOW_S) == ""  # ended long before the clock says so
+    assert hasty.ask("a\n", 60.0) == "a"
 
 
 def test_a_process_that_was_killed_costs_no_line(talker, monkeypatch):
@@ -146,7 +162,10 @@ def test_why_a_process_did_not_start_is_told(tmp_path, monkeypatch):
             Confined(module, 60.0, 2**30).ask("a\n", 60.0)
 
 
-def test_it_ends_with_what_it_works_for(talker, tmp_path):
+def test_it_ends_with_what_it_works_for_and_with_it_what_it_started(talker, tmp_path):
+    started = int(talker.ask("start\n", 60.0))
+    talker.end()
+    assert gone(started)
     fresh = Confined("talker", 60.0, 2**30)
     fresh.ask("a\n", 60.0)
     pid = fresh.process.pid

@@ -31,9 +31,11 @@ def make(place, seed, chance, *, nodes=("small", "large"), rounds=ROUNDS, done=R
              "reward": float(dice.random() < chance)}
             for r in range(done) for p in range(5) for i in range(4)
         ]  # fmt: skip
+        of_none = {"author": "other"}, {"round": rounds}  # another's, and one beyond the end
+        written += [{**written[0], **which, "reward": 9.0} for which in of_none]
         graded = [{"round": ROUNDS, "validation": chance / 2}]
         for file, lines in (
-            ("completions", [*written, {**written[0], "author": "other", "reward": 9.0}]),
+            ("completions", written),
             ("metrics", [{"round": r} for r in range(done)]),
             ("evaluation", graded),
         ):
@@ -44,7 +46,7 @@ def make(place, seed, chance, *, nodes=("small", "large"), rounds=ROUNDS, done=R
 def own_reward(folder, node):
     """Mean over the problems of the second half, all of which have four completions."""
     lines = [json.loads(x) for x in (folder / node / "completions.jsonl").read_text().splitlines()]
-    late = [x["reward"] for x in lines if x["author"] == node and x["round"] >= ROUNDS // 2]
+    late = [x["reward"] for x in lines if x["reward"] < 9 and x["round"] >= ROUNDS // 2]
     return sum(late) / len(late)
 
 
@@ -104,6 +106,9 @@ def test_one_seed_has_an_interval_over_its_problems(runs):
     assert other.rows[0].difference.value == pytest.approx(
         own_reward(a, "small") - own_reward(runs[1][1], "small")
     )
+    for file in runs[1][1].glob("*/completions.jsonl"):  # one of 15 in common is too few to pair
+        file.write_text(file.read_text().replace('"1 5 0"', '"0 5 0"'))
+    assert potluck.compare(a, runs[1][1]).over == other.over
 
 
 def test_it_is_shown_as_markdown_html_and_a_picture(runs):

@@ -71,6 +71,19 @@ def test_a_pipe_or_a_folder_is_no_file(tmp_path):
         tail = Tail(tmp_path / name, int)
         assert (tail.look(), list(tail.read())) == (Change.NOTHING, [])
         assert read_small(tmp_path / name, 100) is None
+    (tmp_path / "small").write_bytes(b"four")
+    assert [read_small(tmp_path / "small", limit) for limit in (3, 4)] == [None, b"four"]
+
+
+def test_nothing_is_read_of_a_file_that_was_replaced_after_the_look(tmp_path):
+    file, beside = tmp_path / "x.jsonl", tmp_path / "y"
+    file.write_text("1\n")
+    beside.write_text("2\n")
+    tail = Tail(file, int)
+    tail.look()
+    os.replace(beside, file)
+    assert [*tail.read()] == []
+    assert (tail.look(), [*tail.read()]) == (Change.ANEW, [2])
 
 
 def test_the_end_of_a_long_file_begins_with_a_whole_line(tmp_path):

@@ -254,9 +254,10 @@ def test_a_function_that_cannot_be_loaded_is_told_in_one_line_with_where_it_was_
         ("no_such.module:f", r"cannot be imported \(ModuleNotFound"),
         ("sys:exit", "module sys has no file"),
     ):
-        with pytest.raises(TaskError, match=f"reward {name!r}.*{found}") as caught:
-            Reward.load(name)
-        assert "\n" not in str(caught.value)
+        for _ in range(2):  # a file that failed is not taken for one that was run
+            with pytest.raises(TaskError, match=f"reward {name!r}.*{found}") as caught:
+                Reward.load(name)
+            assert "\n" not in str(caught.value)
 
 
 def test_the_digest_tells_code_order_and_task_apart(write):

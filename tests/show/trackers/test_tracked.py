@@ -205,7 +205,8 @@ def test_an_episode_that_is_recorded_has_its_messages_as_a_chat_has_them(tmp_pat
     new = [completion(3, author, at) for author in ("large", "small") for at in (1, 2)]
     append(tmp_path / "small" / "completions.jsonl", old, played(round=3, author="small"), *new)
     maze = recorded(3, 1.0, question="Walk.", problem="maze/train/1")
-    append(tmp_path / "small" / "recorded.jsonl", maze, recorded(3, 1.0, index=1))
+    others = (recorded(3, 1.0, index=at) for at in (1, 2))
+    append(tmp_path / "small" / "recorded.jsonl", maze, *others)
     assert [(row["round"], row["index"]) for row in one.rows(3)] == [(3, 0), (3, 1)]
     episode, answer = (recording.messages for recording in one.recorded(3))
     call = {"name": "add", "arguments": {"a": 1, "b": "é"}}

@@ -12,12 +12,12 @@ import pytest
 
 from potluck.reports import RoundReport
 from potluck.reports.answers import ControlAnswer, add_answers
-from potluck.reports.status import AuthorStatus
+from potluck.reports.status import AuthorStatus, PeerLine
 from potluck.show.web import rounds as rounds_module
 from potluck.show.web.folder import NotHereError, WatchedRun
 from potluck.show.web.rounds import NodeRounds
 from show.terminal.run_folders import HOSTILE, metrics, source
-from show.web.run_files import append, make_run, write_status
+from show.web.run_files import append, make_run, status, write_status
 
 
 def seen(feed, since=0):
@@ -228,6 +228,14 @@ def test_hostile_names_are_bounded_and_stay_what_they_are(tmp_path):
     assert "seconds/phase-0" in columns
     assert len(columns) < 150
     assert max(map(len, columns)) < 200
+
+
+def test_a_node_elsewhere_tells_of_authors_that_are_heard_here_and_of_no_others(tmp_path):
+    folder = make_run(tmp_path / "r", "small", rounds=1)
+    told = dict.fromkeys(("small", "third", "made-up"), AuthorStatus(9))
+    far = PeerLine(line=status("far", authors=told).own)
+    write_status(folder, "small", peers={"far": far, "third": PeerLine()})
+    assert set(seen(looked(folder))["matrix"]["far"]) == {"small", "third"}
 
 
 def test_a_run_is_over_when_all_nodes_that_are_here_have_ended_since_it_began(tmp_path):

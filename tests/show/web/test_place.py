@@ -83,6 +83,9 @@ def test_what_is_shown_is_bounded_and_says_so(tmp_path, monkeypatch):
         make_run(tmp_path / str(at), "small", rounds=1)
     start = Place([tmp_path]).start()
     assert (len(start.runs), start.is_cut) == (2, True)
+    monkeypatch.setattr(place_module, "MOST_FOLDERS", 2)  # the folder itself is one
+    start = Place([tmp_path]).start()
+    assert (len(start.runs), start.is_cut) == (1, True)
 
 
 def test_a_run_without_a_status_is_read_once_until_it_changes(tmp_path, monkeypatch):

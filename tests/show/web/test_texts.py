@@ -44,6 +44,8 @@ def test_each_completion_has_its_question_and_its_right_answer(node):
 
 def test_a_round_in_two_places_is_whole_and_a_later_line_replaces_an_earlier_one(node):
     append(node / "completions.jsonl", completion(1, text="later"), completion(1, "third"))
+    append(node / "completions.jsonl", completion(-1), completion(10**30))  # of no round
+    assert texts_of(node).texts[0].round == 1
     texts = texts_of(node, 1).texts
     assert [text.author for text in texts] == ["small", "small", "large", "large", "third"]
     assert texts[0].text == "later"

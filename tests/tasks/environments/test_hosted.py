@@ -98,6 +98,8 @@ def test_a_game_is_played_and_replayed_alike(made):
     # Turns behind the end are not taken.
     episode = task.environment.replay(problem, turns[::-1])
     assert (len(episode.observations), episode.done, episode.reward) == (1, False, 1.0)
+    with pytest.raises(EnvironmentFailed, match="reset says another thing than the first time"):
+        fresh.environment.replay(replace(problem, question="Count.\n\nfrom 4"), [Turn("a")])
 
 
 def test_a_class_of_trl_is_played_as_it_is(made):

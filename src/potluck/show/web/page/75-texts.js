@@ -2,6 +2,7 @@
 
 const AT_ONCE = 20;
 const NOTHING = "No completion is here: those of a round come with its end.";
+const NOTHING_OF_IT = "Nothing of this round is in the last 256 MiB of the node's completions.";
 const ENDS = { length: "ended by length", turns: "out of turns", room: "out of room" };
 const LEVELS = [0.1, 0.5, 1, 2, 4];
 
@@ -220,9 +221,10 @@ function textsSection(run) {
     list.replaceChildren(...byProblem(texts.slice(0, shown)).map(problemCard));
     more.hidden = texts.length <= shown;
     newest = Math.max(newest, known.at(-1) ?? -1);
-    const count = (answer.is_cut ? "the first " : "") + plural(texts.length, "completion");
+    const whole = plural(texts.length, "completion");
+    const count = answer.is_cut ? `${texts.length} of its completions` : whole;
     const found = `Round ${texts[0]?.round + 1}: ${count}; tokens are recorded of a sample`;
-    write(note, texts.length ? found : NOTHING);
+    write(note, texts.length ? found : round === null ? NOTHING : NOTHING_OF_IT);
     const measures = Object.keys(MEASURES_OF_TOKENS).filter((name) =>
       texts.some((text) => text.recorded?.lengths && (text.recorded.measure ?? "log-ratio") === name),
     );
