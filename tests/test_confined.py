@@ -104,7 +104,9 @@ def test_a_second_or_an_endless_line_ends_the_process(talker, monkeypatch):
     assert talker.ask("twice\n", 60.0) == ""
     assert talker.process is None
     assert talker.ask("early\n", 60.0) == "forged"
-    os.kill(talker.process.pid, signal.SIGCONT)
+    pid = talker.process.pid
+    os.waitid(os.P_PID, pid, os.WSTOPPED)  # or it would go on before it stops
+    os.kill(pid, signal.SIGCONT)
     select([talker.process.stdout], [], [])
     # What is left of it in the pipe is not the answer to the next line.
     assert talker.ask("next\n", 60.0) == ""
