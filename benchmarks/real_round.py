@@ -35,7 +35,7 @@ import transformers
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from potluck.builder.exchange import agreements_of
-from potluck.builder.nodes import make_learner, make_nodes
+from potluck.builder.nodes import make_learner, make_participants
 from potluck.config import RunConfig, from_tree
 from potluck.exchange import MemoryHub
 from potluck.node.learning.batch import Batch
@@ -246,12 +246,9 @@ def measure(scale: Scale, options: argparse.Namespace) -> tuple[list[Phase], Cei
         learners = {name: make_learner(recipe, name, place / "run", 0) for name in recipe.node}
         hub = MemoryHub(agreements_of(recipe, task, {n: one.policy for n, one in learners.items()}))
         exchanges = {name: hub.member(name) for name in learners}
-        nodes = [
-            replace(node, learner=Watched(node.learner, device))
-            for node in make_nodes(
-                recipe, place / "run", task, learners, exchanges, _say, sends_text=False
-            )
-        ]
+        made = recipe, place / "run", task, learners, exchanges, _say
+        nodes, _ = make_participants(*made, sends_text=False)
+        nodes = [replace(node, learner=Watched(node.learner, device)) for node in nodes]
         for round in range(options.rounds):
             phases += one_round(nodes, round, recipe, device, ceiling)
     harness.say("")

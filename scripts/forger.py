@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from potluck.builder.exchange import agreements_of
-from potluck.builder.nodes import make_learners, make_nodes
+from potluck.builder.nodes import make_learners, make_participants
 from potluck.builder.task import make_task
 from potluck.config import RunConfig, from_tree
 from potluck.evaluation.grade import evaluate, evaluation_engine
@@ -210,8 +210,9 @@ def nodes_in(folder: Path, config: RunConfig) -> dict[str, Node]:
     policies = {name: learner.policy for name, learner in learners.items()}
     hub = MemoryHub(agreements_of(config, task, policies))
     exchanges = {name: hub.member(name) for name in policies}
-    made = make_nodes(config, folder, task, learners, exchanges, _silent, sends_text=False)
-    return {node.name: node for node in made}
+    made = config, folder, task, learners, exchanges, _silent
+    nodes, _ = make_participants(*made, sends_text=False)
+    return {node.name: node for node in nodes}
 
 
 def run(setting: str, attack: str, seed: int) -> dict[str, Any]:

@@ -2,15 +2,17 @@
 
 import io
 import json
-from types import SimpleNamespace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from potluck.builder.checks import require_turns
+import dialects
+import tiny
 from potluck.builder.plan import check
 from potluck.builder.task import keep_grade, make_task, notes_on_environment
 from potluck.config import as_config
+from potluck.model import ModelError
 from potluck.node.storage.folder import has_no_round, is_taken
 from potluck.tasks.environments import hosted
 from potluck.tasks.environments.check import Checked
@@ -101,12 +103,15 @@ def test_an_environment_of_the_package_is_not_played_before(played):
     assert played == []
 
 
-def test_only_a_task_with_an_environment_asks_for_models_that_take_turns():
-    asked = []
-    task = SimpleNamespace(ids=lambda split: ["p"], problem=lambda id: id.upper())
-    policies = {name: SimpleNamespace(require_turns=asked.append) for name in ("north", "south")}
-    require_turns(policies, task)
-    assert asked == []
-    task.environment = object()
-    require_turns(policies, task)
-    assert asked == ["P", "P"]
+def test_a_model_that_takes_no_turns_is_refused_by_the_check_where_there_are_some(tmp_path):
+    place = Path(tiny.save(tmp_path / "model"))
+    for name, key, value in (
+        ("tokenizer_config", "chat_template", "{{ tools }}" + dialects.GEMMA),
+        ("config", "max_position_embeddings", 4096),
+    ):
+        file = place / f"{name}.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    tree = RECIPE | {"node": {"one": {"model": str(place)}}}
+    check(as_config(tree | {"task": {"name": "digits"}}))
+    with pytest.raises(ModelError, match="writes no tool calls that can be read"):
+        check(as_config(tree | {"task": {"name": "calculator", "train_problems": 8}}))

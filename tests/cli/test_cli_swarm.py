@@ -322,10 +322,6 @@ JOIN_MISTAKES = [
     (GUEST, "first.toml has no node 'guest'; it has small, large. A stranger .* --model MODEL"),
     ([*JOIN, "--model", "x"], "--set node.large.model=x changes it"),
     ([*GUEST, "--model", "x"], "the swarm takes none; set .swarm. open = true"),
-    (
-        ["join", "first.toml", "--as", "Guest", "--model", "x", "--set", "swarm.open=true"],
-        ".node.Guest.: a node's name is 1 to 32 of a-z",
-    ),
     (["join", "odd.json", "--as", "large"], "has no node 'large'"),
     ([*JOIN, "--display", "liv"], "--display is 'liv'; choose one of live, lines, none$"),
 ]

@@ -57,10 +57,7 @@ def test_recipes_are_run_with_the_same_seeds_and_then_folders_do(
     assert "A: found/a/seed-3 and 1 more" in said.splitlines()
     files = [desk / "found" / f"compare.{kind}" for kind in ("json", "md", "png")]
     first = [file.read_bytes() for file in files]
-    for sides in (
-        ("found/a", "found/b"),
-        ("found/a/*", "found/b/seed-3,found/b/seed-4"),
-    ):
+    for sides in (("found/a", "found/b"), ("found/a/*", "found/b/seed-3,found/b/seed-4")):
         started.clear()
         code, again, complaint = potluck_says("compare", *sides, "--out", "found")
         assert (code, complaint, again, started) == (0, "", said, [])

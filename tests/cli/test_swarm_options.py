@@ -16,7 +16,7 @@ from potluck.exchange import Key
 from potluck.exchange.base import ExchangeError
 from potluck.exchange.keys.keys import roster_text
 from potluck.model import LanguageModel
-from potluck.node.storage.resume import require_node_folder
+from potluck.node.storage.resume import require_folder
 from potluck.types import RunFolderError, Sampling
 
 
@@ -204,14 +204,19 @@ def test_how_it_samples_and_where_it_stops_is_in_what_a_node_says_of_itself(reci
     assert terms(recipe("sampling.stop=['a']")).provenance.tokenizer != plain.tokenizer
 
 
-def test_a_prompts_digest_is_that_of_its_ids_and_none_for_what_is_not_trained_on(recipe):
+def test_digests_are_those_of_the_prompts_ids_and_of_the_question_whatever_the_tokenizer(recipe):
+    """None for what is not trained on."""
     config = recipe()
-    task, digest = make_task(config), terms(config).prompt_digest
+    task, agreed = make_task(config), terms(config)
     one, two = task.ids("train")[:2]
-    assert len(digest(one)) == 8
-    assert digest(one) == digest(one) != digest(two)
-    assert digest(task.ids("validation")[0]) is None
-    assert digest("nowhere") is None
+    problem = task.problem(one)
+    asked = f'["{problem.system}", {json.dumps(problem.question)}]'
+    assert agreed.question_digest(one) == hashlib.sha256(asked.encode()).digest()[:8]
+    assert len(agreed.prompt_digest(one)) == 8
+    for digest in (agreed.prompt_digest, agreed.question_digest):
+        assert digest(one) == digest(one) != digest(two)
+        assert digest(task.ids("validation")[0]) is digest("nowhere") is None
+    assert agreed.question_digest(one) != agreed.prompt_digest(one)
 
 
 def test_limits_are_what_a_node_may_write_in_a_round(recipe):
@@ -231,28 +236,17 @@ def test_as_much_text_is_taken_as_an_author_may_send(recipe):
     assert terms(recipe()).limits.message_bytes - never.message_bytes == 20 * 16 * 6
 
 
-def test_a_questions_digest_is_that_of_its_messages_whatever_the_tokenizer(recipe):
-    config = recipe()
-    task, agreed = make_task(config), terms(config)
-    id = task.ids("train")[0]
-    problem = task.problem(id)
-    asked = f'["{problem.system}", {json.dumps(problem.question)}]'
-    assert agreed.question_digest(id) == hashlib.sha256(asked.encode()).digest()[:8]
-    assert agreed.question_digest(id) != agreed.prompt_digest(id)
-    assert agreed.question_digest(task.ids("validation")[0]) is None
-
-
 def test_a_node_joins_a_folder_of_its_own_run_only(recipe, tmp_path):
     def refused(message, *changes, resume=False):
         with pytest.raises(RunFolderError, match=message):
-            require_node_folder(tmp_path, recipe(*changes), "north", resume=resume)
+            require_folder(tmp_path, recipe(*changes), resume, "north")
 
     tree = as_tree(recipe())
-    require_node_folder(tmp_path, recipe(), "north", resume=False)
+    require_folder(tmp_path, recipe(), False, "north")
     refused("holds no node to resume; leave --resume out", resume=True)
     (tmp_path / "recipe.json").write_text(json.dumps(tree))
     fine = ["rounds=7", "swarm.connect=['tcp/there:2']", "node.south.learning_rate=1"]
-    require_node_folder(tmp_path, recipe(*fine), "north", resume=False)
+    require_folder(tmp_path, recipe(*fine), False, "north")
     refused("made with seed = 0, but the recipe now has seed = 1", "seed=1")
     refused(r"with node.north.weight = 1.0, .* = 3.0; join with", "node.north.weight=3")
     only_south = tree | {"node": {"south": tree["node"]["south"]}}
@@ -262,7 +256,7 @@ def test_a_node_joins_a_folder_of_its_own_run_only(recipe, tmp_path):
     (tmp_path / "north").mkdir()
     (tmp_path / "north" / "metrics.jsonl").write_text("")
     refused("north exists; --resume goes on with that node")
-    require_node_folder(tmp_path, recipe(), "north", resume=True)
+    require_folder(tmp_path, recipe(), True, "north")
 
 
 # Trust.

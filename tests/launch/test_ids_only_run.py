@@ -62,12 +62,6 @@ def test_of_the_papers_methods_nois_alone_reads_no_log_probability_of_an_author(
     assert reads_author_logp(ObjectiveConfig(**method.fields)) == (name != "nois")
 
 
-def test_the_recipes_method_decides_what_is_sent(recipe):
-    assert recipe().sends_logp
-    assert recipe("objective.method=f-nois").sends_logp
-    assert not recipe(NOIS).sends_logp
-
-
 def test_no_completion_of_the_run_has_them_the_nodes_own_neither(silent):
     for node in NAMES:
         for round in (0, 1):

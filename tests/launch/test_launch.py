@@ -16,12 +16,13 @@ from safetensors import SafetensorError
 import tiny
 from displays import Listener
 from launch.runs import Crash, Hears, crash, left_by, lines, recipes, rewrite_round
+from potluck.builder.plan import plan_cost
 from potluck.builder.task import make_task
 from potluck.config import RunConfig, as_tree, from_tree
 from potluck.files import derived_seed
 from potluck.launch import rounds as launch_module
 from potluck.launch.in_process import run
-from potluck.model import ModelError
+from potluck.model import LanguageModel, ModelError, Reader
 from potluck.node.loop import Node
 from potluck.node.participant import Participant
 from potluck.node.storage import checkpoint
@@ -203,25 +204,14 @@ def test_a_reward_that_is_not_finite_stops_the_run_and_names_round_node_and_sour
 
 
 OF_ONE = [
-    "seed=5",
-    "problems_per_round=3",
-    "group_size=5",
-    "sampling.temperature=0.5",
-    "sampling.top_k=2",
-    "sampling.top_p=0.2",
-    "sampling.max_new_tokens=3",
-    "sampling.max_total_tokens=12",
+    *("seed=5", "problems_per_round=3", "group_size=5", "task.width=5", "task.reward=task"),
+    *("sampling.temperature=0.5", "sampling.top_k=2", "sampling.top_p=0.2"),
+    *("sampling.max_new_tokens=3", "sampling.max_total_tokens=12"),
     'sampling.stop=["1", "2", "3", "4"]',
-    "task.width=5",
-    "task.reward=task",
-    "node.small.optimizer=adamw",
-    "node.small.learning_rate=1e-2",
-    "node.small.warmup_updates=0.5",
-    "node.small.adam_betas=[0.5, 0.9]",
-    "node.small.gradient_clip_norm=1e-9",
-    "node.small.sampling_dtype=bfloat16",
-    "node.small.sampling_rows=3",
-    "node.small.dtype=bfloat16",
+    *("node.small.optimizer=adamw", "node.small.learning_rate=1e-2"),
+    *("node.small.warmup_updates=0.5", "node.small.adam_betas=[0.5, 0.9]"),
+    *("node.small.gradient_clip_norm=1e-9", "node.small.dtype=bfloat16"),
+    *("node.small.sampling_dtype=bfloat16", "node.small.sampling_rows=3"),
     "node.small.attention=eager",
 ]
 """Options that change what a node by itself learns or writes."""
@@ -478,10 +468,16 @@ def test_partners_that_stop_at_different_tokens_are_refused_until_the_recipe_nam
     path = other / "generation_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "eos_token_id": [2, 5]}))
     changed = f"node.small.model={other}"
-    with pytest.raises(ModelError, match=r"'small' end .* only one of them stops at 'c'"):
+    refused = r"'small' end .* only one of them stops at 'c'"
+    with pytest.raises(ModelError, match=refused):
         run(recipe(changed), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+    with pytest.raises(ModelError, match=refused):
+        plan_cost(recipe(changed))
     run(recipe(changed, "sampling.stop=['c']", "rounds=1"), tmp_path / "run")
+    # So what is asked of the model is true of its checkpoints.
+    for place in (other, checkpoint.newest(str(tmp_path / "run" / "small"))):
+        assert Reader.of(str(place)).stop_ids == LanguageModel.load(str(place)).stop_ids == {2, 5}
 
 
 def test_partners_that_ask_with_different_prompts_are_refused_before_the_first_round(

@@ -206,12 +206,6 @@ def test_a_mistake_ends_all_before_anything_is_begun_and_leaves_no_folder(nodes)
     assert all(" called with " in text for text in heard.said)
 
 
-def test_nothing_is_resumed_where_nothing_is(nodes):
-    with pytest.raises(RunFolderError, match="holds no run to resume"):
-        nodes(east=stand_in_node.begins, west=stand_in_node.begins, resume=True)
-    assert not nodes.folder.exists()
-
-
 def test_what_a_start_left_behind_that_was_itself_killed_is_in_nobodys_way(nodes):
     (nodes.folder / LOCAL_SWARM).mkdir(parents=True)
     ended, _ = nodes(east=stand_in_node.begins, west=stand_in_node.begins)

@@ -63,10 +63,7 @@ SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
 SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
 SIZES |= {"max_position_embeddings": 128, "tie_word_embeddings": False, "initializer_range": 0.12}
 IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-KINDS = {
-    "llama": ("digits-small", 48),
-    "qwen3": ("calculator-small", 27),
-}
+KINDS = {"llama": ("digits-small", 48), "qwen3": ("calculator-small", 27)}
 """Built-in model that has the tokenizer, and its number of ids, by the type of model."""
 RATE, EPS = 1e-3, 1e-6
 """Adam's: with less, what is 0 but for rounding moves a number by the whole rate."""

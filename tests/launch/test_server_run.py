@@ -13,7 +13,7 @@ import tiny
 from displays import Listener
 from launch.runs import numbers
 from potluck.builder.exchange import agreements_of
-from potluck.builder.nodes import make_learner, make_nodes
+from potluck.builder.nodes import make_learner, make_participants
 from potluck.builder.plan import check
 from potluck.builder.task import make_task
 from potluck.config import ConfigError, load
@@ -168,9 +168,8 @@ def test_every_key_of_the_table_reaches_the_engine(recipe, server, tmp_path):
         task, here = make_task(config), tmp_path / "run"
         hub = MemoryHub(agreements_of(config, task, {n: learners[n].policy for n in NAMES}))
         exchanges = {name: hub.member(name) for name in NAMES}
-        nodes = make_nodes(
-            config, here, task, learners, exchanges, lambda *_: None, sends_text=False
-        )
+        made = config, here, task, learners, exchanges, lambda *_: None
+        nodes, _ = make_participants(*made, sends_text=False)
         engines = {node.name: node.engine for node in nodes}
         assert isinstance(engines["large"], HFEngine)
         engine = engines["small"]

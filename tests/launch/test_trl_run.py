@@ -10,12 +10,7 @@ import tiny
 from launch.runs import crash, left_by, lines
 from potluck.builder.nodes import make_learner
 from potluck.builder.plan import plan_cost
-from potluck.config import (
-    LogConfig,
-    NodeConfig,
-    SamplingConfig,
-    StopConfig,
-)
+from potluck.config import LogConfig, NodeConfig, SamplingConfig, StopConfig
 from potluck.launch.in_process import run
 from potluck.model.training import adapter_off
 from potluck.node.storage.export import model_card

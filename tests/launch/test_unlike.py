@@ -10,8 +10,7 @@ import tiny
 import unlike
 from forked import FORKING
 from launch.runs import Hears, crash, left_by, lines
-from potluck.builder import checks
-from potluck.builder.checks import sends_text
+from potluck.builder.prepare import prepare
 from potluck.builder.task import notes_on_authors
 from potluck.config import ConfigError, as_tree, from_tree
 from potluck.launch import children
@@ -43,6 +42,10 @@ def recipe(models, *names, rounds=3, authors=None, **tables):
     tree = as_tree(made)
     tree["node"] |= {name: {"engine": engine} for name, engine in authors.items()}
     return from_tree(tree)
+
+
+def looked_at(config, folder, *, all_here=True):
+    return prepare(config, config.node, folder, trust_code=False, all_here=all_here)
 
 
 def of_author(folder, node, author, key):
@@ -85,12 +88,11 @@ def test_what_is_resumed_is_what_was_never_stopped(whole, tmp_path):
 
 
 def test_texts_change_no_number_where_tokenizers_are_equal_but_the_sizes(models, tmp_path):
-    assert not sends_text(
-        recipe(models, "letters", "other", swarm={"text": "never"}), all_here=True
-    )
+    never = recipe(models, "letters", "other", swarm={"text": "never"})
+    assert not looked_at(never, tmp_path).sends_text
     for text in ("auto", "always"):
         config = recipe(models, "letters", "other", rounds=2, swarm={"text": text})
-        assert sends_text(config, all_here=True) == (text == "always")
+        assert looked_at(config, tmp_path).sends_text == (text == "always")
         run(config, tmp_path / text)
     auto, always = (left_by(tmp_path / text, "letters", 2)[:3] for text in ("auto", "always"))
     assert auto == always
@@ -98,12 +100,13 @@ def test_texts_change_no_number_where_tokenizers_are_equal_but_the_sizes(models,
     assert sent["always"] > sent["auto"]
 
 
-def test_a_node_that_cannot_see_the_others_sends_texts_unless_all_name_one_model(models):
+def test_a_node_that_cannot_see_the_others_sends_texts_unless_all_name_one_model(models, tmp_path):
     same, strangers = dict.fromkeys("ab", models["letters"]), {"open": True, "stranger_share": 0.3}
     one, two = recipe(same, "a", "b"), recipe(models, "letters", "other")
     opened = recipe(same, "a", "b", swarm=strangers)
-    assert [sends_text(each, all_here=False) for each in (one, two, opened)] == [False, True, True]
-    assert [sends_text(each, all_here=True) for each in (one, two, opened)] == [False] * 3
+    for all_here, expected in ((False, [False, True, True]), (True, [False] * 3)):
+        found = [looked_at(each, tmp_path, all_here=all_here) for each in (one, two, opened)]
+        assert [each.sends_text for each in found] == expected
 
 
 def test_unlike_tokenizers_need_a_method_that_reads_no_claims(models, tmp_path):
@@ -213,15 +216,12 @@ def test_a_file_that_fits_no_problem_is_refused_before_the_first_round(models, t
 
 
 def test_an_author_that_joins_alone_has_no_tokenizer_to_compare(models, tmp_path):
-    config = recipe(models, "letters", "pairs", authors={"people": solutions(tmp_path)})
-    alone = replace(config, node={"people": config.node["people"]})
-    checks.require_tokenizers(alone)
-    checks.require_one_prompt(alone, config.task.make())
-    checks.require_one_stop({})
-    assert checks.require_completion_budget(alone, config.task.make()) == []
-    assert checks.notes_on_tokenizers(alone) == []
-    (note,) = checks.notes_on_tokenizers(config)
-    assert note.startswith("2 tokenizers (letters | pairs): each reads")
+    authors, trusting = {"people": solutions(tmp_path)}, LWS | {"trust": "everybody"}
+    config = recipe(models, "letters", "pairs", authors=authors, objective=trusting)
+    note = "2 tokenizers (letters | pairs): each reads the others' texts (docs/tokenizers.md)"
+    alone = prepare(config, ["people"], tmp_path, trust_code=False, all_here=False)
+    assert (alone.prompts.longest, note in alone.notes) == (0, False)
+    assert note in looked_at(config, tmp_path).notes
 
 
 def test_an_author_needs_texts_to_travel(models, tmp_path):
@@ -241,11 +241,11 @@ def test_a_stop_that_is_text_is_refused_where_texts_are_read(models, tmp_path):
     config = recipe(models, "letters", authors={"people": solutions(tmp_path)})
     text = replace(config, sampling=replace(config.sampling, stop=("c",)))
     with pytest.raises(ModelError, match=r"stop names 'c', which is plain text to 'letters'"):
-        checks.require_tokenizers(text)
+        looked_at(text, tmp_path)
     special = replace(config, sampling=replace(config.sampling, stop=("<bos>",)))
-    checks.require_tokenizers(special)
+    looked_at(special, tmp_path)
     alone = recipe(models, "letters")
-    checks.require_tokenizers(replace(alone, sampling=replace(alone.sampling, stop=("c",))))
+    looked_at(replace(alone, sampling=replace(alone.sampling, stop=("c",))), tmp_path)
 
 
 def test_an_author_by_itself_goes_on_after_its_last_line(models, tmp_path):

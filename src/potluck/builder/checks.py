@@ -1,20 +1,18 @@
 """Checks that concern all nodes together, made before anything is written."""
 
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from heapq import nlargest
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from potluck.builder.exchange import make_agenda, trusts_of
 from potluck.config import ConfigError, RunConfig
 from potluck.fields import refuse
 from potluck.model import ModelError, Reader, loading
-from potluck.model.reader import prompt_ids, special_ids
 from potluck.node.learning.group import ProcessGroup
 from potluck.objective.methods import method_of
 from potluck.rollout.base import completion_budget
@@ -23,42 +21,34 @@ from potluck.tasks import Task
 from potluck.tasks.base import Shortened, environment_of
 from potluck.types import Problem
 
-
-@cache
-def tokenizer_of(model: str) -> PreTrainedTokenizerBase:
-    """Load a tokenizer, once for all checks, which one thread makes: a large one takes a second."""
-    return loading.load_tokenizer(model)
-
-
-@cache
-def _fingerprint_of(model: str) -> str:
-    return loading.fingerprint(tokenizer_of(model))
+Readers = Mapping[str, Reader]
+"""Readers of the nodes that learn, by name."""
+Groups = list[list[str]]
+"""Names of nodes that learn, those of one tokenizer together."""
 
 
-def forget_tokenizers() -> None:
-    """Load them again when they are asked for again: the files may be others by then."""
-    tokenizer_of.cache_clear()
-    _fingerprint_of.cache_clear()
+def readers_of(config: RunConfig) -> dict[str, Reader]:
+    """Load the reader of each node that learns, once for all of one model: a tokenizer may take a
+    second."""
+    readers = cache(partial(Reader.of, stop=config.sampling.stop))
+    return {name: readers(node.reads) for name, node in config.learners.items()}
 
 
-def tokenizers_of(config: RunConfig) -> list[list[str]]:
-    """List the nodes that learn, those of one tokenizer together."""
+def tokenizers_of(readers: Readers) -> Groups:
+    fingerprint = cache(loading.fingerprint)  # it hashes the whole vocabulary
     groups: dict[str, list[str]] = {}
-    for name, node in config.learners.items():
-        groups.setdefault(_fingerprint_of(node.reads), []).append(name)
+    for name, reader in readers.items():
+        groups.setdefault(fingerprint(reader.tokenizer), []).append(name)
     return [*groups.values()]
 
 
-def require_tokenizers(config: RunConfig) -> None:
+def require_tokenizers(config: RunConfig, readers: Readers, groups: Groups) -> None:
     """Raise ModelError unless all nodes share a tokenizer, or read texts and no claims about ids;
-    or if one lacks a stop token, or has it as text where texts are read, and graded with it."""
-    groups = tokenizers_of(config)
+    or if one has a stop token as text where texts are read, and graded with it."""
     reads_texts = len(groups) > 1 or config.learners.keys() != config.node.keys()
-    for name, node in config.learners.items():
-        tokenizer = tokenizer_of(node.reads)
-        loading.named_stop_ids(tokenizer, config.sampling.stop)
-        for token in config.sampling.stop if reads_texts else ():
-            if tokenizer.get_vocab()[token] not in special_ids(tokenizer):
+    for name, reader in readers.items() if reads_texts else ():
+        for token in config.sampling.stop:
+            if reader.tokenizer.get_vocab()[token] not in reader.special_ids:
                 raise ModelError(
                     f"[sampling] stop names {token!r}, which is plain text to {name!r}; where "
                     f"completions go as text, only special tokens can end them: drop it"
@@ -75,32 +65,26 @@ def require_tokenizers(config: RunConfig) -> None:
         raise ModelError(f"{differ}, and [swarm] text is 'never'; drop it, so that texts go")
 
 
-def notes_on_tokenizers(config: RunConfig) -> list[str]:
+def notes_on_tokenizers(groups: Groups) -> list[str]:
     """Name the nodes that read each other's texts and not ids, in a line, if any."""
-    if len(groups := tokenizers_of(config)) < 2:
-        return []
     of = " | ".join(", ".join(names) for names in groups)
-    return [f"{len(groups)} tokenizers ({of}): each reads the others' texts (docs/tokenizers.md)"]
+    note = f"{len(groups)} tokenizers ({of}): each reads the others' texts (docs/tokenizers.md)"
+    return [note] if len(groups) > 1 else []
 
 
-def sends_text(config: RunConfig, *, all_here: bool) -> bool:
-    """Tell if completions go as text too. ``all_here``: all tokenizers can be compared here."""
+def sends_text(config: RunConfig, groups: Groups | None) -> bool:
+    """Tell if completions go as text too. ``groups``: None where not all can be compared here."""
     if config.swarm.text != "auto":
         return config.swarm.text == "always"
-    if all_here:
-        return len(tokenizers_of(config)) > 1
+    if groups is not None:
+        return len(groups) > 1
     return len({node.reads for node in config.learners.values()}) > 1 or config.swarm.open
 
 
-def require_one_prompt(config: RunConfig, task: Task) -> None:
-    """Raise ModelError where nodes would take nothing from each other, by unlike prompts."""
-    if sends_text(config, all_here=True):
-        return
+def require_one_prompt(readers: Readers, task: Task) -> None:
+    """Raise ModelError where nodes would take no ids from each other, by unlike prompts."""
     problem = task.problem(task.ids("train")[0])
-    prompts = {
-        name: prompt_ids(tokenizer_of(node.reads), problem)
-        for name, node in config.learners.items()
-    }
+    prompts = {name: reader.prompt(problem) for name, reader in readers.items()}
     for one, other in pairwise(prompts):
         if not np.array_equal(prompts[one], prompts[other]):
             raise ModelError(
@@ -111,19 +95,19 @@ def require_one_prompt(config: RunConfig, task: Task) -> None:
             )
 
 
-def without_long_prompts(config: RunConfig, task: Task, models: Iterable[str]) -> Task:
-    """Leave out of the task the problems whose prompts are too long for any of the models."""
+def without_long_prompts(config: RunConfig, task: Task, readers: Iterable[Reader]) -> Task:
+    """Leave out of the task the problems whose prompts are too long for any of the readers."""
     if not (most := config.sampling.max_prompt_tokens):
         return task
-    tokenizers = [tokenizer_of(model) for model in dict.fromkeys(models)]
+    each_once = {*readers}
 
     def fits(problem: Problem) -> bool:
-        return all(len(prompt_ids(tokenizer, problem)) <= most for tokenizer in tokenizers)
+        return all(len(reader.prompt(problem)) <= most for reader in each_once)
 
     return Shortened(task, fits, f"sampling.max_prompt_tokens = {most}")
 
 
-def require_completion_budget(config: RunConfig, task: Task) -> list[int]:
+def require_completion_budget(config: RunConfig, task: Task, readers: Readers) -> list[int]:
     """Count the lengths of the run's prompts, in tokens, once for each model; raise RolloutError
     if one of them leaves no room to write in."""
     agenda, sampling, wanted = make_agenda(config, task), config.sampling, config.evaluation
@@ -136,11 +120,10 @@ def require_completion_budget(config: RunConfig, task: Task) -> list[int]:
     asked += task.ids("validation")[: wanted.problems]
     asked += task.ids("out-of-distribution")[: wanted.out_of_distribution]
     lengths = []
-    for model in dict.fromkeys(node.reads for node in config.learners.values()):
-        tokenizer = tokenizer_of(model)
-        limit = _positions(model, sampling.max_total_tokens)
+    for reader in dict.fromkeys(readers[name] for name in config.learners):
+        limit = min(sampling.max_total_tokens, reader.context or sampling.max_total_tokens)
         for problem in map(task.problem, asked):
-            prompt_P = prompt_ids(tokenizer, problem)
+            prompt_P = reader.prompt(problem)
             completion_budget(prompt_P, problem, max_total_tokens=limit)
             lengths.append(len(prompt_P))
     return lengths
@@ -152,33 +135,29 @@ def require_servers(config: RunConfig, *, longest_prompt: int) -> None:
     asked = config.evaluation.max_new_tokens
     longest = max(config.sampling.max_total_tokens, asked and longest_prompt + asked)
     for node in config.node.values():
-        most = _positions(node.reads, longest) if node.model else longest
+        shape = loading.load_config(node.reads).get_text_config() if node.model else None
+        most = min(longest, getattr(shape, "max_position_embeddings", None) or longest)
         node.engine.require_ready(adapter=node.lora is not None, longest=most)
 
 
-def _positions(model: str, wanted: int) -> int:
-    shape = loading.load_config(model).get_text_config()
-    return min(wanted, getattr(shape, "max_position_embeddings", None) or wanted)
-
-
-def require_one_stop(policies: Mapping[str, Reader]) -> None:
+def require_one_stop(readers: Readers) -> None:
     """Raise ModelError unless the same tokens end a completion on every node that reads the ids of
     others: each looks up, and does not believe, if a peer's completion is finished, as that decides
     what it earns. Behind a text each node puts a stop token of its own."""
-    for one, other in pairwise(policies):
-        if differ := policies[one].stop_ids ^ policies[other].stop_ids:
-            tokens = policies[one].tokenizer.convert_ids_to_tokens(sorted(differ))
+    for one, other in pairwise(readers):
+        if differ := readers[one].stop_ids ^ readers[other].stop_ids:
+            tokens = readers[one].tokenizer.convert_ids_to_tokens(sorted(differ))
             raise ModelError(
                 f"{one!r} and {other!r} end a completion with different tokens: only one of them "
                 f"stops at {', '.join(map(repr, tokens))}; name them in [sampling] stop"
             )
 
 
-def require_turns(policies: Mapping[str, Reader], task: Task) -> None:
+def require_turns(readers: Readers, task: Task) -> None:
     """Raise ModelError unless every model can take turns with the task's environment."""
     problem = task.problem(task.ids("train")[0])
-    for policy in policies.values() if environment_of(task) else ():
-        policy.require_turns(problem)
+    for reader in readers.values() if environment_of(task) else ():
+        reader.require_turns(problem)
 
 
 def require_processes(config: RunConfig, processes: ProcessGroup, task: Task) -> None:

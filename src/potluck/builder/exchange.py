@@ -3,8 +3,8 @@
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from functools import cache
 from math import ceil
 from pathlib import Path
@@ -140,7 +140,6 @@ def _question(problem: Problem) -> bytes:
     return json.dumps([problem.system, problem.question, *tools]).encode()
 
 
-@contextmanager
 def open_exchange(
     config: RunConfig,
     name: str,
@@ -150,7 +149,7 @@ def open_exchange(
     progress: Callable[[str, str, int, int], None],
     *,
     watches_status: bool = False,
-) -> Iterator[Exchange]:
+) -> AbstractContextManager[Exchange]:
     """Connect the node to the others; what the recipe leaves out (roster, addresses, key) comes
     from files that ``potluck run`` has prepared in the folder. Raise ExchangeError."""
     swarm, here = config.swarm, folder / LOCAL_SWARM
@@ -193,8 +192,7 @@ def open_exchange(
         waiting=lambda: progress(name, "connect", 0, 1),
         watches_status=watches_status,
     )
-    with transport(swarm.transport).open_exchange(own) as exchange:
-        yield exchange
+    return transport(swarm.transport).open_exchange(own)
 
 
 def rule_of(config: RunConfig, taken: Mapping[str, int]) -> MailboxRule:

@@ -191,7 +191,7 @@ def _adapt(
         restore_adapter(policy.network, saved)
 
 
-def make_nodes(
+def make_participants(
     config: RunConfig,
     folder: Path,
     task: Task,
@@ -201,12 +201,28 @@ def make_nodes(
     *,
     sends_text: bool,
     notify: Callable[[str], None] = ignore,
-) -> list[Node]:
-    """Make the nodes of this process that learn: those that have a learner."""
-    agenda, nodes = make_agenda(config, task), []
+) -> tuple[list[Node], list[Author]]:
+    """Make the nodes of this process, which have a learner, and its participants that only write;
+    raise RolloutError if one of these cannot."""
+    agenda, nodes, authors = make_agenda(config, task), list[Node](), list[Author]()
     tests = config.objective.tests_habits
-    for name, learner in learners.items():
+    for name, exchange in exchanges.items():
         record = Record(folder / name, run=config.name, node=name)
+        settings = _settings(config, name, folder, task, notify)
+        if isinstance(engine := config.node[name].engine, TextOptions):
+            authors.append(
+                Author(
+                    name=name,
+                    pace=make_pace(config, agenda, record, trusts=lambda author: True),
+                    task=task,
+                    engine=engine.open(settings),
+                    exchange=exchange,
+                    record=record,
+                    deadline_s=config.deadline_s,
+                    progress=progress,
+                )
+            )
+            continue
         trusts = trusts_of(config, folder, name, exchanges)
         nodes.append(
             Node(
@@ -214,10 +230,10 @@ def make_nodes(
                 pace=make_pace(config, agenda, record, trusts),
                 task=task,
                 config=config,
-                engine=_engine(config, learner, folder, task, notify),
-                learner=learner,
+                engine=_engine(config, learners[name], settings),
+                learner=learners[name],
                 sends_text=sends_text,
-                exchange=exchanges[name],
+                exchange=exchange,
                 record=record,
                 trusts=trusts,
                 habits=HabitTest(name, record.each("completions")) if tests else None,
@@ -225,7 +241,7 @@ def make_nodes(
                 progress=progress,
             )
         )
-    return nodes
+    return nodes, authors
 
 
 def make_pace(
@@ -247,40 +263,8 @@ def make_pace(
     return Free(agenda, record.node, *caps, written, intake, joint, trusts, attendance=attendance)
 
 
-def make_authors(
-    config: RunConfig,
-    folder: Path,
-    task: Task,
-    exchanges: Mapping[str, Exchange],
-    progress: NodeProgress,
-    notify: Callable[[str], None],
-) -> list[Author]:
-    """Make the participants that only write; raise RolloutError if one cannot."""
-    agenda, authors = make_agenda(config, task), []
-    for name in exchanges:
-        if not isinstance(engine := config.node[name].engine, TextOptions):
-            continue
-        record = Record(folder / name, run=config.name, node=name)
-        authors.append(
-            Author(
-                name=name,
-                pace=make_pace(config, agenda, record, trusts=lambda author: True),
-                task=task,
-                engine=engine.open(_settings(config, name, folder, task, notify)),
-                exchange=exchanges[name],
-                record=record,
-                deadline_s=config.deadline_s,
-                progress=progress,
-            )
-        )
-    return authors
-
-
-def _engine(
-    config: RunConfig, learner: Learning, folder: Path, task: Task, notify: Callable[[str], None]
-) -> Engine:
+def _engine(config: RunConfig, learner: Learning, settings: EngineSettings) -> Engine:
     node = config.node[learner.name]
-    settings = _settings(config, learner.name, folder, task, notify)
     if isinstance(learner, RemoteLearner):
         return TinkerEngine(learner.policy, settings, learner.session)
     assert isinstance(learner, Learner)

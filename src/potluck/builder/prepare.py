@@ -53,6 +53,8 @@ class Prepared:
     """Digests of the files of ``[objective]`` loss and weight; "" without one."""
     prompts: Prompts
     """Lengths of the prompts of this process's nodes; typical ones where they cannot be counted."""
+    sends_text: bool
+    """True: completions go as text, too."""
     notes: list[str]
     """Lines to read before a number of the run is trusted."""
     unseen: list[str]
@@ -82,19 +84,21 @@ def prepare(
         kept: folder that may remember the grade of an environment; None: none does.
         say: is told what takes a while.
     """
-    checks.forget_tokenizers()
     require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
     mine = replace(config, node={name: config.node[name] for name in names})
     seen = config if all_here else mine
-    models = [node.reads for node in seen.learners.values()]
-    known, unseen = not {*models} & absent.keys(), [*absent.values()]
+    models = {node.reads for node in seen.learners.values()}
+    known, unseen = not models & absent.keys(), [*absent.values()]
     task, prompts = None, TYPICAL_PROMPTS
     if OWN_TASK not in absent:
         there = replace(config, out_of_distribution=None) if OTHER_TASK in absent else config
         task = make_task(there, trust_code=trust_code, run=kept, say=say)
     digests = digests_of(config, trust_code=trust_code)
+    readers = checks.readers_of(seen) if known else {}
+    groups = checks.tokenizers_of(readers)
+    sends_text = checks.sends_text(config, groups if all_here else None)
     if known:
-        checks.require_tokenizers(seen)
+        checks.require_tokenizers(seen, readers, groups)
     else:
         unseen.append("the tokenizers: whether all nodes have the same one")
     for name, node in seen.trained_here.items() if devices else ():
@@ -102,13 +106,18 @@ def prepare(
         require_weights(node.model)
     checks.require_baseline(config, folder, names)
     checks.require_engines(config, folder, names, task)
+    if not sends_text or config.sends_logp:
+        checks.require_one_stop(readers)
     if task and known:
-        task = checks.without_long_prompts(config, task, models)
+        task = checks.without_long_prompts(config, task, readers.values())
     if task:
         require_problems(config, task)
     if task and known:
-        checks.require_one_prompt(seen, task)
-        lengths = checks.require_completion_budget(mine, task) or [0]  # an author has no prompts
+        checks.require_turns(readers, task)
+        if not sends_text:
+            checks.require_one_prompt(readers, task)
+        # An author has no prompts.
+        lengths = checks.require_completion_budget(mine, task, readers) or [0]
         prompts = Prompts(fmean(lengths), max(lengths))
     else:
         mean, longest = f"{prompts.mean:.0f}", prompts.longest
@@ -117,9 +126,9 @@ def prepare(
     notes += notes_on_environment(task) if task else []
     notes += checks.notes_on_trust(config, folder, names)
     notes += notes_on_authors(mine, task) if task else []
-    notes += checks.notes_on_tokenizers(seen) if known else []
+    notes += checks.notes_on_tokenizers(groups)
     notes += checks.notes_on_devices(mine) if devices else []
-    return Prepared(task, digests, prompts, notes, unseen)
+    return Prepared(task, digests, prompts, sends_text, notes, unseen)
 
 
 def absences(config: RunConfig) -> dict[str, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from potluck.config import ConfigError, RunConfig
+from potluck.fields import refuse
 from potluck.files import write_atomically
 from potluck.node.storage.folder import ENVIRONMENT
 from potluck.rollout.options import TextOptions
@@ -60,16 +61,14 @@ def _paid(options: TaskOptions, task: Task) -> Task:
 
 def require_problems(config: RunConfig, task: Task) -> None:
     """Raise ConfigError unless the task has problems enough to train on for a round."""
-    if not (there := len(task.ids("train"))):
-        raise ConfigError(
-            "the task of [task] has no problems to train on; name it under [out_of_distribution] "
-            "and train on another one"
-        )
-    if there < config.problems_per_round:
-        raise ConfigError(
-            f"problems_per_round is {config.problems_per_round}, but the task has {there} problems "
-            f"to train on; lower it"
-        )
+    there = len(task.ids("train"))
+    wrong = {
+        "the task of [task] has no problems to train on; name it under [out_of_distribution] and "
+        "train on another one": not there,
+        f"problems_per_round is {config.problems_per_round}, but the task has {there} problems to "
+        f"train on; lower it": there < config.problems_per_round,
+    }
+    refuse(wrong)
 
 
 def code_of(config: RunConfig) -> list[tuple[str, str]]:

@@ -97,10 +97,7 @@ def page_of(folder: Path, address: str = "", *, token: bool = False) -> Iterator
     assert process.stdin
     assert process.stdout
     try:
-        address = _told_address(process)
-        # What it says later is of no use here, but must not fill the pipe.
-        threading.Thread(target=process.stdout.read, daemon=True).start()
-        yield address
+        yield _told_address(process)
     finally:
         process.stdin.close()
         try:
@@ -119,6 +116,8 @@ def _told_address(process: subprocess.Popen[bytes]) -> str:
     try:
         for line in process.stdout:
             if line.startswith(b"http://"):
+                # What it says later is of no use here, but must not fill the pipe.
+                threading.Thread(target=process.stdout.read, daemon=True).start()
                 return line.decode().strip()
             last = line.decode(errors="replace").strip() or last
     finally:

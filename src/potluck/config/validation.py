@@ -87,7 +87,6 @@ def engine_name(node: NodeConfig) -> str:
 
 
 def _require_functions(run: RunConfig) -> None:
-    """Refuse what is no name of a function, nor one of ours."""
     for at, name, *ours in (
         *(("[[reward]] function", each.function, "task") for each in run.reward),
         ("[objective] loss", run.objective.loss, ""),

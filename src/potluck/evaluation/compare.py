@@ -16,7 +16,7 @@ from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.evaluation import grade
 from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings
 from potluck.files import derived_seed
-from potluck.model import LanguageModel
+from potluck.model import LanguageModel, Reader
 from potluck.model.loading import load_config, load_tokenizer, unused_accelerator
 from potluck.rollout.base import EngineSettings, GreedySampler, RandomSampler
 from potluck.rollout.hf import HFEngine
@@ -45,7 +45,8 @@ def evaluate_models(
         torch.set_num_threads(config.threads)
     scores: dict[str, dict[Split, grade.ModelScores]] = {}
     task = make_task(config, trust_code=request.trust_code, run=settings.run, say=say)
-    task = without_long_prompts(config, task, settings.models)
+    readers = (Reader.of(model, stop=config.sampling.stop) for model in settings.models)
+    task = without_long_prompts(config, task, readers)
     problems = _problems(task, config, request.split)
     for model in settings.models[1:]:
         # A wrong name fails here, before the first model has worked for an hour.

@@ -132,10 +132,9 @@ class Journal:
             node.record.add("events", [now | line])
 
     def _beat(self) -> None:
-        while True:
+        self._write()
+        while not self._over.wait(BEAT_S):
             self._write()
-            if self._over.wait(BEAT_S):
-                return
 
     def _write(self) -> None:
         exchanges = {node.name: node.exchange for node in self._nodes}

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from potluck.builder import checks
 from potluck.builder.exchange import agreements_of
-from potluck.builder.nodes import make_authors, make_learners, make_nodes
+from potluck.builder.nodes import make_learners, make_participants
 from potluck.builder.prepare import prepare
 from potluck.builder.task import keep_grade
 from potluck.config import RunConfig, as_tree
@@ -32,7 +32,6 @@ from potluck.node.storage.folder import (
 from potluck.node.storage.resume import (
     prepare_resume,
     require_folder,
-    require_node_folder,
     require_same_files,
     whole_round,
 )
@@ -76,10 +75,8 @@ class LocalNodes:
         return [self.folder] * self.is_whole + [self.folder / name for name in self.names]
 
     def check_folder(self) -> None:
-        if self.is_whole:
-            require_folder(self.folder, self.config, self.resume)
-        else:
-            require_node_folder(self.folder, self.config, self.names[0], self.resume)
+        part = "" if self.is_whole else self.names[0]
+        require_folder(self.folder, self.config, self.resume, part)
 
 
 def run_nodes(local: LocalNodes, display: Display) -> RunResult:
@@ -135,12 +132,6 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     checks.require_processes(mine, processes, task)
     first, said = whole_round(folder, mine) if resume else (0, [])
     learners = make_learners(mine, folder, first, processes, trust_code=local.trust_code)
-    policies = {name: learner.policy for name, learner in learners.items()}
-    checks.require_turns(policies, task)
-    sends_text = checks.sends_text(config, all_here=local.all_here)
-    checks.forget_tokenizers()  # each node has one of its own
-    if not sends_text or config.sends_logp:
-        checks.require_one_stop(policies)
     _write_recipe(local, digests, task)
     # A resume removes the line of an evaluation at the end.
     over = resume and is_over(config, folder, mine.learners, first)
@@ -157,11 +148,12 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
             notify(note)
         progress = StoppableProgress(display, interrupted)
         try:
-            agreements = agreements_of(config, task, {n: policies.get(n) for n in local.names})
+            policies = {n: learners[n].policy if n in learners else None for n in local.names}
+            agreements = agreements_of(config, task, policies)
             with local.meet(agreements, display, progress) as exchanges:
-                made = folder, task, learners, exchanges, progress
-                nodes = make_nodes(config, *made, sends_text=sends_text, notify=notify)
-                authors = make_authors(config, folder, task, exchanges, progress, notify)
+                made = config, folder, task, learners, exchanges, progress
+                sends = prepared.sends_text
+                nodes, authors = make_participants(*made, sends_text=sends, notify=notify)
                 with journal.of([*nodes, *authors]):
                     rounds = LocalRounds(config, folder, nodes, authors, display, progress)
                     return rounds.run(first, is_over=over)

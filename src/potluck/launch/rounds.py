@@ -141,7 +141,7 @@ class LocalRounds:
                 node.abandon()
         self.save(done)
         accuracy = {name: evaluation.accuracy for name, evaluation in last.items()}
-        skipped = done - len(everybody[0].record.rows("metrics"))
+        skipped = done - sum(1 for _ in everybody[0].record.each("metrics"))
         return RunResult(self.folder, done, stopped, accuracy, skipped)
 
     def _round(self, turns: Iterable[Sequence[Participant]], round: int) -> list[RoundReport]:
@@ -258,12 +258,12 @@ class Course:
     def __init__(self, node: Participant, rounds: int, display: Display) -> None:
         self._node, self._display, self._is_told = node, display, False
         self._own_s, self._whole_s, self.alone = list[float](), list[float](), 0
-        for line in node.record.rows("metrics"):
+        for line in node.record.each("metrics"):
             alone = len(line.get("sources", ())) == 1
             self.add_round(line["round"], line.get("seconds", {}), alone=alone)
             self.alone = 0
         self._bound = RoundBound(rounds - 1)
-        for line in node.record.rows("in_step")[-1:]:
+        for line in node.record.each("in_step"):  # the last one counts
             self._bound = RoundBound(rounds - 1, line["round"], line["time_s"])
 
     def add_round(self, round: int, seconds: Mapping[str, float], *, alone: bool = False) -> float:
@@ -278,9 +278,10 @@ class Course:
 
     def next_round(self, done: int, now_s: float) -> int:
         """Choose the round to do after ``done`` rounds; ``now_s``: seconds since 1970."""
-        node, bound = self._node, self._bound.counted_until(now_s)
-        if bound != self._bound:  # the clock was set back: no resume counts from before, either
-            self._count_from(bound.round, now_s)
+        # The clock was set back: no resume counts from before, either.
+        if (self._bound.in_step_s or 0.0) > now_s:
+            self._count_from(self._bound.round, now_s)
+        node, bound = self._node, self._bound
         furthest = bound.furthest(now_s, self._own_s)
         round, others = node.next_round(done, furthest)
         if round > done:

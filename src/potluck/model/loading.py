@@ -188,14 +188,6 @@ def weights_digest(network: torch.nn.Module, *, trained: bool) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def named_stop_ids(tokenizer: PreTrainedTokenizerBase, stop: Sequence[str]) -> set[int]:
-    """Look up the ids of the tokens named; raise ModelError if the tokenizer lacks one."""
-    vocabulary = tokenizer.get_vocab()
-    if absent := [token for token in stop if token not in vocabulary]:
-        raise ModelError(f"[sampling] stop names {absent[0]!r}, which is no token of the model")
-    return {vocabulary[token] for token in stop}
-
-
 def auto_device() -> str:
     """Find the device that "auto" stands for here."""
     return "cuda" if torch.cuda.is_available() else "mps" if mps.is_available() else "cpu"
@@ -234,8 +226,11 @@ def stop_ids(
     tokenizer: PreTrainedTokenizerBase, stop: Sequence[str], *configs: object
 ) -> frozenset[int]:
     """List the ids after which nothing follows: the model's, by its ``configs``, its tokenizer's,
-    and those named."""
-    found = named_stop_ids(tokenizer, stop)
+    and those named; raise ModelError if the tokenizer lacks one of these, or there is none."""
+    vocabulary = tokenizer.get_vocab()
+    if absent := [token for token in stop if token not in vocabulary]:
+        raise ModelError(f"[sampling] stop names {absent[0]!r}, which is no token of the model")
+    found = {vocabulary[token] for token in stop}
     for each in (*configs, tokenizer):
         ids = getattr(each, "eos_token_id", None)
         found.update([ids] if isinstance(ids, int) else ids or [])

@@ -82,7 +82,10 @@ class Reader:
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        return special_ids(self.tokenizer)
+        """Ids of tokens that no text may become."""
+        added = self.tokenizer.added_tokens_decoder.items()
+        usual = frozenset[int](self.tokenizer.all_special_ids)
+        return usual | {id for id, token in added if token.special}
 
     @cached_property
     def tokenizer_digest(self) -> bytes:
@@ -236,12 +239,6 @@ class Reader:
     def _decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
         how = {"skip_special_tokens": skip_special, "clean_up_tokenization_spaces": False}
         return str(self.tokenizer.decode(list(ids), **how))
-
-
-def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """List the ids of tokens that no text may become."""
-    added = tokenizer.added_tokens_decoder.items()
-    return frozenset(tokenizer.all_special_ids) | {id for id, token in added if token.special}
 
 
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> np.ndarray:

@@ -13,7 +13,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from potluck.builder.nodes import make_learner, make_nodes
+from potluck.builder.nodes import make_learner, make_participants
 from potluck.builder.objective import load_weight
 from potluck.builder.task import make_task
 from potluck.config import NodeConfig, RunConfig
@@ -173,7 +173,7 @@ def node_of(
     learner = dataclasses.replace(learner, custom_weight=_weight(config, method, trust_code))
     exchanges: dict[str, Any] = {name: recorded}
     made = config, scratch, task, {name: learner}, exchanges, lambda *_: None
-    return make_nodes(*made, sends_text=False)[0]
+    return make_participants(*made, sends_text=False)[0][0]
 
 
 def _objective(config: RunConfig, method: str) -> ObjectiveConfig:

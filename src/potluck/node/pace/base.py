@@ -119,11 +119,11 @@ class Pace(ABC):
         """Return the shares of ``round`` that the node writes; ``written`` are its problems of the
         round before, if that is not learned from yet."""
 
-    @abstractmethod
     def receive(
         self, exchange: Exchange, round: int, looked: Received, *, wait_s: float, waiting: Waiting
     ) -> Received:
-        """Return the batches that the round is learned from; ``looked``: what ``look`` returned."""
+        """Return the batches that the round is learned from: by default what ``look`` returned."""
+        return looked
 
     @abstractmethod
     def select(self, round: int, arrived: Round, read: Read) -> Selection:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from math import ceil
 
-from potluck.exchange import Delivery, Exchange, Received, Round, Waiting
+from potluck.exchange import Delivery, Exchange, Received, Round
 from potluck.files import derived_seed
 from potluck.node.pace.base import Pace
 from potluck.node.selection import Read, Selection, readable_rows
@@ -130,11 +130,6 @@ class Free(Pace):
         dealt = agenda.plan, drawn, self.me, self._intake(round, self.me), agenda.group_size
         return part_of_round(*dealt, round=round)
 
-    def receive(
-        self, exchange: Exchange, round: int, looked: Received, *, wait_s: float, waiting: Waiting
-    ) -> Received:
-        return looked
-
     def select(self, round: int, arrived: Round, read: Read) -> Selection:
         batches = arrived.by_author(round)
         asked = [
@@ -210,9 +205,9 @@ class Free(Pace):
             each /= 1 + self._intake(round, author)
         else:
             problems /= 1 + self._intake(round, author)
-        ids = [*dict.fromkeys(c.problem_id for c in completions)][: _rounded_up(problems)]
-        asked = {*ids}
-        return [c for c in completions if c.problem_id in asked and c.index < _rounded_up(each)]
+        ids = [*dict.fromkeys(c.problem_id for c in completions)][: ceil(problems - 1e-9)]
+        asked, most = {*ids}, ceil(each - 1e-9)
+        return [c for c in completions if c.problem_id in asked and c.index < most]
 
     def _comparisons(self, rows: Iterable[Row]) -> list[JointGroup]:
         """Compare members' completions of a problem where groups are joint; else with its own."""
@@ -254,7 +249,3 @@ class Free(Pace):
     def _lot(self, round: int, what: str) -> int:
         """Return a random number that no author can choose."""
         return derived_seed(f"{self.agenda.seed}/{round}/{self.me}/{what}")
-
-
-def _rounded_up(number: float) -> int:
-    return ceil(number - 1e-9)

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import compress
 from statistics import median
 
@@ -108,12 +108,6 @@ class RoundBound:
     """Time of that, in seconds since 1970, as a machine may sleep or restart meanwhile. None: it
     has just started and never was, so it does not know how old the run is and believes any round
     of it. If others are mute then, this is the time of that start, and ``round`` its first."""
-
-    def counted_until(self, now_s: float) -> "RoundBound":
-        """Return this bound; if the clock was set back since, one that counts from ``now_s`` on."""
-        if self.in_step_s is None or self.in_step_s <= now_s:
-            return self
-        return replace(self, in_step_s=now_s)
 
     def furthest(self, now_s: float, own_s: Sequence[float]) -> int:
         """Return the furthest round in which others can be.

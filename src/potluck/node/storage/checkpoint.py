@@ -93,15 +93,14 @@ def full_state(
 ) -> tuple[PreTrainedModel, dict[str, Tensor]]:
     """Gather (network, moments) whole, in main memory if they were spread over processes. A
     collective: every process calls it, and one that does not ``keep`` them only gives its part."""
-    if not isinstance(policy, ShardedModel):
-        return policy.network, _optimizer_state(policy, optimizer)
-    if keep:
+    network = policy.network
+    if isinstance(policy, ShardedModel) and keep:
         network = policy.full_network(device=torch.device("cpu"))
-        return network, _optimizer_state(policy, optimizer)
-    policy.empty_cache()
-    for parameter in policy.network.parameters():
-        full_tensor(parameter.detach())
-    return policy.network, _optimizer_state(policy, optimizer, keep=False)
+    elif isinstance(policy, ShardedModel):
+        policy.empty_cache()
+        for parameter in policy.network.parameters():
+            full_tensor(parameter.detach())
+    return network, _optimizer_state(policy, optimizer, keep=keep)
 
 
 def require_same_base(folder: Path, round: int, network: PreTrainedModel) -> None:
@@ -225,7 +224,7 @@ def _moment(name: str, tensor: Tensor, parameter: Tensor) -> Tensor | int:
 
 
 def _optimizer_state(
-    policy: LanguageModel, optimizer: torch.optim.Optimizer, *, keep: bool = True
+    policy: LanguageModel, optimizer: torch.optim.Optimizer, *, keep: bool
 ) -> dict[str, Tensor]:
     tensors: dict[str, Any] = {}
     seen: set[int] = set()

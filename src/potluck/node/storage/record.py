@@ -145,9 +145,6 @@ class Record:
         """Yield the lines of ``name``.jsonl, one at a time; none if there is no such file."""
         return read_lines(self._lines(name), dict[str, Any])
 
-    def rows(self, name: str) -> list[dict[str, Any]]:
-        return [*self.each(name)]
-
     def truncate_from(self, round: int, heads: Heads) -> list[str]:
         """Remove every line of this round and later ones, as they will be run again: all after
         ``heads``. Return where lines were that cannot be read, which go as well."""

@@ -51,43 +51,32 @@ def prepare_resume(folder: Path, config: RunConfig, first: int) -> list[str]:
     return [f"going on after {first} rounds{odd}", *damage]
 
 
-def require_folder(folder: Path, config: RunConfig, resume: bool) -> None:
-    """Raise RunFolderError unless ``folder`` is free, or, to ``resume``, is this run's."""
-    require_free(folder, resume)
-    if resume and (was := _recipe_in(folder)):
-        _require_no_difference(folder, was, config, resume=True)
-
-
-def require_node_folder(folder: Path, config: RunConfig, name: str, resume: bool) -> None:
-    """Raise RunFolderError unless the part of ``folder`` that is the node's is free, or, to
-    ``resume``, its own, and what else is there is of the same run."""
+def require_folder(folder: Path, config: RunConfig, resume: bool, name: str = "") -> None:
+    """Raise RunFolderError unless ``folder`` is free, or, to ``resume``, is this run's. With the
+    ``name`` of a node only its part has to be so, and what else is there is of the same run."""
     own = folder / name
-    if not resume and is_taken(own):
+    if not name:
+        require_free(folder, resume)
+    elif not resume and is_taken(own):
         raise RunFolderError(
             f"{own} exists; --resume goes on with that node, --out names another folder"
         )
-    if resume and not own.is_dir():
+    elif resume and not own.is_dir():
         raise RunFolderError(f"{own} holds no node to resume; leave --resume out to start one")
-    if was := _recipe_in(folder):
-        _require_no_difference(folder, was, config, resume=resume, name=name)
+    if (resume or name) and (folder / "recipe.json").exists():
+        _require_no_difference(folder, config, resume=resume, name=name)
 
 
-def _recipe_in(folder: Path) -> RunConfig | None:
-    if not (folder / "recipe.json").exists():
-        return None
+def _require_no_difference(folder: Path, config: RunConfig, *, resume: bool, name: str) -> None:
+    """Raise RunFolderError if the run in ``folder`` differs in any node, or in ``name`` and what
+    all share."""
     try:
-        return load(folder / "recipe.json")
+        was = load(folder / "recipe.json")
     except ConfigError as error:
         raise RunFolderError(
             f"{folder} holds no recipe.json of a run ({error}); put that file back, as from "
             f"`potluck run RECIPE --check --json`, or start another run with --out"
         ) from error
-
-
-def _require_no_difference(
-    folder: Path, was: RunConfig, config: RunConfig, *, resume: bool, name: str = ""
-) -> None:
-    """Raise RunFolderError if the runs differ in any node, or in ``name`` and what all share."""
     for key, old, new in _differences(as_tree(was), as_tree(config)):
         others = name and key.startswith("node.") and key.split(".")[1] != name
         if _may_change(key, config) or others:  # another node's keys are its own affair
