@@ -7,15 +7,8 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from potluck.types import (
-    OBSERVED_BYTES,
-    Completion,
-    End,
-    Episode,
-    Observation,
-    PotluckError,
-    Problem,
-)
+from potluck import types
+from potluck.types import Completion, Episode, Observation, PotluckError, Problem
 
 Grade = Literal["transcript", "replay", "own"]
 """How far an environment can be trusted to say the same on every node.
@@ -123,7 +116,7 @@ def _is_within(value: Any, levels: int) -> bool:
     return levels >= 0 and all(_is_within(each, levels - 1) for each in inner)
 
 
-def acted(turns: Sequence[Turn], end: End) -> Sequence[Turn]:
+def acted(turns: Sequence[Turn], end: types.End) -> Sequence[Turn]:
     """Return the turns that the environment heard: not one that was cut off."""
     return turns[:-1] if end == "length" else turns
 
@@ -137,7 +130,7 @@ def played(environment: Environment, problem: Problem, written: Completion) -> E
 
 def digest_of(observations: Sequence[Observation]) -> bytes:
     """Digest what an environment said behind a turn: a hint at the turn in which two part."""
-    return hashlib.sha256(msgspec.json.encode(list(observations))).digest()[:OBSERVED_BYTES]
+    return hashlib.sha256(msgspec.json.encode(list(observations))).digest()[: types.OBSERVED_BYTES]
 
 
 def transcript(turns: Sequence[Turn], episode: Episode) -> list[Mapping[str, Any]]:

@@ -285,7 +285,8 @@ NO_ANSWERS = {
 def read(raw, count=1):
     made = policy()
     prompt_P = made.prompt(PROBLEMS[0])
-    asked = ServerRequest(PROBLEMS[0], prompt_P, count, 12, {"prompt": prompt_P.tolist()})
+    body = {"prompt": prompt_P.tolist()}
+    asked = ServerRequest(PROBLEMS[0], prompt_P, count, 12, 12, body=body)
     client = VllmClient(Address("http://x"))
     return read_response(raw, asked, client, policy=made, author="me")
 

@@ -35,7 +35,6 @@ class Tail(Generic[Line]):
     """The whole lines of a file that may grow: ``look`` at it, then ``read`` what is new."""
 
     def __init__(self, path: Path, kind: type[Line]) -> None:
-        """Begin at the start of ``path``; each line is decoded as a ``kind``."""
         self.path = path
         self._decode = msgspec.json.Decoder(kind).decode
         self.number = 0

@@ -16,19 +16,18 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from potluck.model.loading import ModelError
+from potluck.rollout.base import PromptedRequest
 
 SPARE = 0.25  # share of columns beyond the longest row's, from which all are moved together
 
 
 class PromptReader:
-    """The cache of a batch: each prompt is read once for its ``counts`` of rows, then by token."""
+    """The cache of a batch: each prompt is read once for its ``count`` of rows, then by token."""
 
-    def __init__(
-        self, network: PreTrainedModel, prompts: Sequence[np.ndarray], counts: Sequence[int]
-    ) -> None:
+    def __init__(self, network: PreTrainedModel, tasks: Sequence[PromptedRequest]) -> None:
         self._network, self._cache = network, DynamicCache(config=network.config)
-        self._count_Q = torch.tensor(counts, device=network.device)
-        self._token_QP, real_QP = _padded(prompts, network.device)
+        self._count_Q = torch.tensor([task.count for task in tasks], device=network.device)
+        self._token_QP, real_QP = _padded([task.prompt_P for task in tasks], network.device)
         # Prompts of one length need no mask, which is the fast path of every attention kernel.
         self._mask = None if real_QP.all() else real_QP
 
@@ -73,13 +72,11 @@ class TurnReader(PromptReader):
 
     _mask: Tensor
 
-    def __init__(
-        self, network: PreTrainedModel, prompts: Sequence[np.ndarray], counts: Sequence[int]
-    ) -> None:
-        super().__init__(network, prompts, counts)
+    def __init__(self, network: PreTrainedModel, tasks: Sequence[PromptedRequest]) -> None:
+        super().__init__(network, tasks)
         # A layer with a window forgets columns by their number; the mask has the window as well.
         self._cache.layers = [DynamicLayer() for _ in self._cache.layers]
-        self._mask = _padded(prompts, network.device)[1]
+        self._mask = _padded([task.prompt_P for task in tasks], network.device)[1]
         self._most = 0
 
     @staticmethod

@@ -89,7 +89,7 @@ class HFEngine(Engine):
     ) -> list[Completion]:
         rows = [(task, task.first + i) for task in tasks for i in range(task.count)]
         budget_N = torch.tensor([task.longest for task, _ in rows], device=self.policy.device)
-        reader = PromptReader(network, *_prompts(tasks))
+        reader = PromptReader(network, tasks)
         stop_K = torch.tensor(sorted(self.policy.stop_ids), device=self.policy.device)
         # The batch shrinks; ``row_N`` has the index in ``rows`` of each row that is left.
         row_N = torch.arange(len(rows), device=self.policy.device)
@@ -135,7 +135,7 @@ class HFEngine(Engine):
                 for index in range(task.first, task.first + task.count):
                     limits = {"tokens": settings.max_new_tokens, "room": task.room}
                     episodes.begin(next(number), task.problem, index, **limits)
-            batch = Playing(TurnReader(network, *_prompts(tasks)), episodes, self.policy)
+            batch = Playing(TurnReader(network, tasks), episodes, self.policy)
             while batch.live:
                 batch.draw(sampler)
                 ended(batch.over)
@@ -203,10 +203,6 @@ class Playing:
 
     def _index(self, numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers, device=self._policy.device)
-
-
-def _prompts(tasks: Prompted) -> tuple[list[np.ndarray], list[int]]:
-    return [task.prompt_P for task in tasks], [task.count for task in tasks]
 
 
 def _rounded(network: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:

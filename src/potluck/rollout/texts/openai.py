@@ -19,18 +19,8 @@ from potluck.episode import EnvironmentFailed, Play, Step, Turn, digest_of, text
 from potluck.files import derived_seed
 from potluck.rollout.base import TICK_S, EngineSettings, Progress, Requests
 from potluck.rollout.server import Ears, begin_loop, together
-from potluck.rollout.texts import endpoint
-from potluck.rollout.texts.base import (
-    BYTES_A_TOKEN,
-    NO_TOKENS,
-    Booking,
-    Books,
-    Choices,
-    Cost,
-    Ended,
-    Written,
-    can_be_read,
-)
+from potluck.rollout.texts import base, endpoint
+from potluck.rollout.texts.base import Booking, Choices, Cost, Written, can_be_read
 from potluck.rollout.texts.endpoint import ChatRequest, Choice, Dialect, Refused, Unavailable
 from potluck.types import Completion, End
 
@@ -49,7 +39,7 @@ class OpenAIEngine:
 
     def __init__(self, options: Any, settings: EngineSettings) -> None:
         self.options, self.settings = options, settings
-        self.books = Books(settings.folder / settings.node, settings.notify)
+        self.books = base.Books(settings.folder / settings.node, settings.notify)
         self.dialect, self.has_written = Dialect(), False
         self._told: set[str] = set()
 
@@ -116,7 +106,7 @@ class TextRound:
         self.count, self.under_way = 0, Cost()
         self.slots = asyncio.Semaphore(engine.options.concurrency)
         self.kept = engine.books.begin(seed)  # answers that came before a crash
-        self.written: dict[ChatRequest, list[Ended]] = {}
+        self.written: dict[ChatRequest, list[base.Ended]] = {}
         self.trouble = ""  # why nothing more is asked in this round
         self.refused: tuple[str, int] | None = None  # why a question was not taken, and the status
         self.unusable: list[str] = []  # why episodes are left out
@@ -127,7 +117,7 @@ class TextRound:
         for ask in sorted(self.written):
             id, index = self.requests[ask.place].problem.id, indices[ask.place]
             for each in self.written[ask]:
-                made.append(Completion(id, author, next(index), NO_TOKENS, None, *each))
+                made.append(Completion(id, author, next(index), base.NO_TOKENS, None, *each))
         return made
 
     async def ask_all(self) -> None:
@@ -136,7 +126,7 @@ class TextRound:
         asks = [ChatRequest(place, 0, each.count) for place, each in enumerate(self.requests)]
         if engine.settings.environment or "n" in engine.dialect.left_out:
             asks = [one for ask in asks for one in ask.one_by_one()]
-        longest_bytes = BYTES_A_BYTE * BYTES_A_TOKEN * engine.settings.max_new_tokens
+        longest_bytes = BYTES_A_BYTE * base.BYTES_A_TOKEN * engine.settings.max_new_tokens
         limit_bytes = BYTES_AROUND + longest_bytes * most
         async with endpoint.ChatClient(engine.options, limit_bytes=limit_bytes) as self.client:
             await together(map(self._ask_fully, asks))

@@ -31,15 +31,8 @@ from potluck.rollout import base
 from potluck.rollout.base import TICK_S, Progress, RandomSampler, Requests, RolloutError, Sampler
 from potluck.rollout.episodes import Episodes
 from potluck.rollout.server import Ears, begin_loop, together
-from potluck.rollout.vllm.client import (
-    FIRST_PAUSE_S,
-    LONGEST_PAUSE_S,
-    Disconnected,
-    VllmClient,
-    WeightSync,
-    as_it_was,
-    trained_copy,
-)
+from potluck.rollout.vllm import client
+from potluck.rollout.vllm.client import Disconnected, VllmClient, WeightSync
 from potluck.rollout.vllm.response import ServerRequest, read_response, require_ours
 from potluck.types import Completion
 
@@ -75,7 +68,7 @@ class ServerEngine(base.Engine):
         if not (server_requests := self._requests(requests, sampler)):
             return None
         # Kept in main memory, until what is written is checked against them.
-        kept = trained_copy(self.policy.network)
+        kept = client.trained_copy(self.policy.network)
         return ServerWriting(self, server_requests, sampler, author, kept)
 
     def _requests(self, requests: Requests, sampler: Sampler) -> list[ServerRequest]:
@@ -98,8 +91,8 @@ class ServerEngine(base.Engine):
             seed = derived_seed(f"{drawn}/{place}") >> 1
             body = {"prompt": asked.prompt_P.tolist(), "n": asked.count, "seed": seed}
             body |= of_all | {"max_tokens": asked.longest}
-            given = asked.problem, asked.prompt_P, asked.count, asked.longest
-            made.append(ServerRequest(*given, body))
+            given = asked.problem, asked.prompt_P, asked.count, asked.room, asked.longest
+            made.append(ServerRequest(*given, body=body))
         return [each for each in made if each.count]
 
 
@@ -160,7 +153,7 @@ class ServerWriting:
                     is_over = True
                 if is_over or not self._kept:  # a wrong server is to stop at once
                     policy, options = self._engine.policy, self._engine.options
-                    with as_it_was(policy.network, self._kept):
+                    with client.as_it_was(policy.network, self._kept):
                         gaps += [
                             require_ours(policy, self._sampler, request.prompt_P, written, options)
                             for request, written in unchecked
@@ -181,8 +174,8 @@ class ServerWriting:
             await self._weight_sync.sleep(self._client)
 
     async def _write(self) -> None:
-        client, again, broken = self._client, False, list[Disconnected]()
-        begun_s, pause_s = time.monotonic(), FIRST_PAUSE_S
+        again, broken = False, list[Disconnected]()
+        begun_s, pause_s = time.monotonic(), client.FIRST_PAUSE_S
 
         async def ask(number: int, breaks: int) -> None:
             try:
@@ -191,19 +184,19 @@ class ServerWriting:
                 broken.append(error)
 
         while self._waiting:
-            breaks, before = client.breaks, len(self._waiting)
-            await self._weight_sync.push(client, self._place)
+            breaks, before = self._client.breaks, len(self._waiting)
+            await self._weight_sync.push(self._client, self._place)
             await together(ask(number, breaks) for number in self._open())
             if broken:
                 self._weight_sync.forget()
                 again = True
                 if len(self._waiting) < before:
-                    begun_s, pause_s = time.monotonic(), FIRST_PAUSE_S
-                if time.monotonic() + pause_s - begun_s > client.address.timeout_s:
+                    begun_s, pause_s = time.monotonic(), client.FIRST_PAUSE_S
+                if time.monotonic() + pause_s - begun_s > self._client.address.timeout_s:
                     raise broken[0]
                 broken.clear()
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                pause_s = min(2 * pause_s, client.LONGEST_PAUSE_S)
 
     def _open(self) -> list[int]:
         return [*self._waiting]
@@ -243,9 +236,8 @@ class ServerPlaying(ServerWriting):
         with closing(self._episodes):
             self._ears = Ears(lambda wait_s: self._episodes.heard(wait_s).items())
             for place, request in enumerate(self._requests):
-                room = settings.longest(engine.policy.context) - len(request.prompt_P)
                 for index in range(request.count):
-                    limits = {"tokens": settings.max_new_tokens, "room": room}
+                    limits = {"tokens": settings.max_new_tokens, "room": request.room}
                     self._episodes.begin(len(self._chains), request.problem, index, **limits)
                     self._chains.append((place, []))
                     self._ask_next(len(self._chains) - 1, request.prompt_P)
@@ -260,7 +252,7 @@ class ServerPlaying(ServerWriting):
         whole, left = self._requests[place], self._episodes.left(episode)
         seed = derived_seed(f"{whole.body['seed']}/{episode}/{len(chain)}") >> 1
         body = whole.body | {"prompt": ids.tolist(), "n": 1, "max_tokens": left, "seed": seed}
-        self._next[episode] = replace(whole, prompt_P=ids, count=1, token_budget=left, body=body)
+        self._next[episode] = replace(whole, prompt_P=ids, count=1, longest=left, body=body)
 
     def _open(self) -> list[int]:
         return [*self._next]

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from potluck.model.policy import LanguageModel
-from potluck.rollout.base import RandomSampler, RolloutError, Sampler
+from potluck.rollout.base import PromptedRequest, RandomSampler, RolloutError, Sampler
 from potluck.rollout.server import NotWritten, read_written
 from potluck.rollout.vllm.client import VllmClient
-from potluck.types import Completion, Problem
+from potluck.types import Completion, Sampling
 
 BYTES_A_TOKEN, BYTES_AROUND = 512, 2**16
 """Longest answer: about 150 bytes a token are usual, its log-probability and text included."""
@@ -23,22 +23,19 @@ CHECKED_ROWS, CHECKED_TOKENS = 8, 128
 EVIDENCE = 20.0
 """Log-likelihood ratio, nats, from which a server is held to tell the numbers of another mode:
 noise looks like that in one of e^20 checks."""
+OLD_HEAD = " (on a CPU vLLM 0.28 and newer keep the old head of a model that ties it)"
 LEAST = 1e-12  # nats: no mean difference is taken to be smaller
 
 
-@dataclass(frozen=True, slots=True)
-class ServerRequest:
-    """A RolloutRequest as the server is sent it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRequest(PromptedRequest):
+    """A request as the server is sent it."""
 
-    problem: Problem
-    prompt_P: np.ndarray
-    count: int
-    token_budget: int
     body: dict[str, Any]
 
     @property
     def limit_bytes(self) -> int:
-        each = self.token_budget * BYTES_A_TOKEN + 16 * len(self.prompt_P)
+        each = self.longest * BYTES_A_TOKEN + 16 * len(self.prompt_P)
         return BYTES_AROUND + self.count * each
 
 
@@ -86,7 +83,7 @@ def read_response(
             raise client.refuse(f"{what} behind another prompt", way_out)
         told = choice.token_ids, choice.logprobs.token_logprobs, choice.finish_reason
         try:
-            read = read_written(*told, most=request.token_budget, policy=policy)
+            read = read_written(*told, most=request.longest, policy=policy)
         except NotWritten as error:
             why, way_out = error.args
             raise client.refuse(f"{what} {why}", way_out) from None
@@ -113,14 +110,27 @@ def require_ours(
     pairs = [(c, c.logp_T[:most]) for c in completions[:CHECKED_ROWS] if c.logp_T is not None]
     rows = [replace(c, token_T=c.token_T[:most], logp_T=logp_T) for c, logp_T in pairs]
     told_X = np.concatenate([logp_T for _, logp_T in pairs])
-    temperature = sampler.sampling.temperature if isinstance(sampler, RandomSampler) else 1.0
+    drawing = sampler.sampling if isinstance(sampler, RandomSampler) else Sampling()
+
+    def scored(temperature: float) -> np.ndarray:
+        told = [prompt_P] * len(rows), [c.token_T for c in rows]
+        logp_MT = policy.logp(*told, temperature=temperature).cpu().numpy()
+        cut = zip(logp_MT, rows, strict=True)
+        return np.concatenate([row_T[: len(c.token_T)] for row_T, c in cut])
+
     policy.network.eval()
     with torch.no_grad():
-        owed_X = _scored(policy, prompt_P, rows, temperature)
-        other_X = _other_mode(policy, sampler, prompt_P, rows, owed_X)
+        owed_X = other_X = scored(drawing.temperature)  # often both modes tell the same
+        if drawing.temperature != 1:
+            other_X = scored(1.0)
+        elif isinstance(sampler, RandomSampler) and drawing.truncates:
+            # After truncation: a share of what is left of the distribution.
+            kept = (sampler.truncated(policy.next_logp(prompt_P, c.token_T)) for c in rows)
+            left = torch.cat([kept_TV.logsumexp(dim=1) for kept_TV in kept])
+            other_X = owed_X - left.cpu().numpy()
     gap_X = np.abs(told_X - owed_X)
     apart, other = float(gap_X.mean()), float(np.abs(told_X - other_X).mean())
-    owed_mode = "raw_logprobs" if temperature == 1 else "processed_logprobs"
+    owed_mode = "raw_logprobs" if drawing.temperature == 1 else "processed_logprobs"
     evidence = len(told_X) * (log(max(apart, LEAST)) - log(max(other, LEAST)))
     what = f"the log-probabilities of the server at {options.url}"
     if evidence > EVIDENCE and other <= tolerance:
@@ -129,42 +139,10 @@ def require_ours(
             f"from those that are owed; start it with --logprobs-mode {owed_mode}, see docs/vllm.md"
         )
     if not apart <= tolerance:
+        is_tied = policy.network.config.get_text_config().tie_word_embeddings
         raise RolloutError(
             f"{what} differ from this model's by {apart:.3g} nats a token, more than {tolerance:g}:"
-            f" it has other weights{_hint(policy)}, or was not started with --logprobs-mode "
-            f"{owed_mode}; see docs/vllm.md"
+            f" it has other weights{OLD_HEAD if is_tied else ''}, or was not "
+            f"started with --logprobs-mode {owed_mode}; see docs/vllm.md"
         )
     return gap_X
-
-
-def _scored(
-    policy: LanguageModel, prompt_P: np.ndarray, rows: Sequence[Completion], temperature: float
-) -> np.ndarray:
-    tokens = [c.token_T for c in rows]
-    logp_MT = policy.logp([prompt_P] * len(rows), tokens, temperature=temperature).cpu().numpy()
-    return np.concatenate([row_T[: len(c.token_T)] for row_T, c in zip(logp_MT, rows, strict=True)])
-
-
-def _other_mode(
-    policy: LanguageModel,
-    sampler: Sampler,
-    prompt_P: np.ndarray,
-    rows: Sequence[Completion],
-    owed_X: np.ndarray,
-) -> np.ndarray:
-    """Compute what a server of the wrong mode tells; ``owed_X`` where both modes tell the same."""
-    if not isinstance(sampler, RandomSampler):
-        return owed_X
-    if sampler.sampling.temperature != 1:
-        return _scored(policy, prompt_P, rows, 1.0)
-    if not sampler.sampling.truncates:
-        return owed_X
-    # After truncation: a share of what is left of the distribution.
-    kept = (sampler.truncated(policy.next_logp(prompt_P, c.token_T)) for c in rows)
-    return owed_X - torch.cat([kept_TV.logsumexp(dim=1) for kept_TV in kept]).cpu().numpy()
-
-
-def _hint(policy: LanguageModel) -> str:
-    if policy.network.config.get_text_config().tie_word_embeddings:
-        return " (on a CPU vLLM 0.28 and newer keep the old head of a model that ties it)"
-    return ""

@@ -50,8 +50,7 @@ class Comparison(Compared):
     def __repr__(self) -> str:
         return f"<{self.verdict}>"
 
-    def _repr_markdown_(self) -> str:
-        return self.markdown()
+    _repr_markdown_ = markdown
 
     def plot(self) -> Figure:
         """Draw each node's difference with its interval."""
