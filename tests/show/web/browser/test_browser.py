@@ -74,6 +74,7 @@ def test_a_change_is_shown_without_a_reload(told, address, show):
     last = page.locator("#curves details tbody tr").last
     last.get_by_text("12%").first.wait_for()
     assert last.locator("th").inner_text() == "61"
+    page.mouse.move(1, 1)  # over texts it would be a reader, for whom they stay
     texts.scroll_into_view_if_needed()
     texts.get_by_text(told.extra_text).wait_for()
     page.locator("#events").scroll_into_view_if_needed()
