@@ -1,5 +1,5 @@
-"""What is trained: adapters (LoRA), which peft puts into a network in place, ``save_pretrained``
-then writes alone; the optimizer, and its learning rate at each update."""
+"""Adapters (LoRA), which peft puts into a network in place and ``save_pretrained`` then writes
+alone; the optimizer, and its learning rate at each update."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,5 +1,5 @@
-"""What a checkpoint is to others: its README.md, as the Hub shows it, and a model of its own, in a
-folder: any adapter merged in, the optimiser's state left out, the card kept.
+"""A checkpoint for others: its README.md, as the Hub shows it, and a model of its own, in a folder:
+any adapter merged in, the optimiser's state left out, the card kept.
 
 ``card.md.j2`` has the text of a card. Nothing is claimed that the run does not know: no licence, no
 data set that is only a folder here. Of local folders only the last part of the path is told, since

@@ -78,7 +78,8 @@ class Script(NamedTuple):
 
 
 Playthrough = list[tuple[str, str]]
-"""Where a script was told something, and what; at last what it paid, or the error of a call."""
+"""Places at which a script was told something, each with the text; last its reward, or the error of
+a call."""
 
 
 def check(

@@ -70,7 +70,7 @@ BRACKETS = re.compile(
     r"\\frac \{ B \} \{ B \}|\\sqrt (?:\[ [2-9] \] )?\{ B \}|[\^_] \{ B \}"
     r"|(?:\(|(?<!sqrt )\[) B [)\]]|\\\{ B \\\}|\\begin B \\end".replace("B", r"[^][(){}]+")
 )
-"""What may be in brackets, without any inside. An interval may be open at one end alone."""
+"""A pair of brackets with none inside. An interval may be open at one end alone."""
 
 OPEN, SHUT = ("(", "[", "{", "\\{", "\\begin"), (")", "]", "}", "\\}", "\\end")
 DIGITS = r"[0-9]*\.?[0-9]+"
@@ -99,7 +99,7 @@ UNFINISHED = (
     rf"|\\sqrt \{{ {DIGITS} \}} (?:\\cdot )?\\sqrt|{DIGITS} / {DIGITS} [A-Za-z(\\]",  # half of x?
     r"(?=[0-9]*\.)[0-9.]{12}|[0-9]{12} [/}]",  # rounded: algebra compares 15 digits
 )
-"""What an answer may not have more often than the gold."""
+"""Marks that an answer may not have more often than the gold."""
 NO_VALUE = {",", "=", "&", "\\\\", "\\pm", "\\mp", "\\cup", "\\in", "\\{", "\\begin"}
 
 
