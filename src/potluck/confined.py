@@ -24,8 +24,7 @@ class NotReady(Exception):
 
 
 class Confined:
-    """A process that answers one line at a time, for one thread. It is started when it is asked,
-    and again after it ended."""
+    """A process that answers a line at a time, for one thread. It starts when it is asked."""
 
     def __init__(
         self,

@@ -38,8 +38,7 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of a recipe: frozen, and without keys that it does not declare."""
 
     def __post_init__(self) -> None:
-        """Refuse values of a wrong type, which a call in Python may have, and make tables of
-        dicts; raise ConfigError."""
+        """Refuse values of a wrong type, by ConfigError, and make tables of dicts."""
         for name, kind in ((field.name, field.type) for field in fields(type(self))):
             try:
                 structs.force_setattr(self, name, convert(value := getattr(self, name), kind))

@@ -1,9 +1,8 @@
 """Estimates for all problems from rewards on a sample of them, with intervals of 95 %.
 
 Problems are the unit: one counts once, with the mean over its samples, which are alike (a cluster,
-as survey statistics call it). Closed forms only: nothing here is random, and nothing degenerates
-where every problem is solved, or none. Seeds, rounds and base pairs are few: their differences have
-Student's interval.
+as survey statistics call it). Closed forms only: nothing is random, nothing degenerates where all
+or no problems are solved. Seeds, rounds, base pairs are few: differences have Student's interval.
 """
 
 from collections.abc import Sequence

@@ -100,15 +100,12 @@ class Completion:
     index: int
     """Position among its author's completions for this problem, from 0."""
     token_T: np.ndarray
-    """int32 ids, >= 0; ends in the stop token if ``end`` is "stop". At least one, or none where
-    there is a text."""
+    """int32 ids, >= 0; the stop token is last if ``end`` is "stop". None only beside a text."""
     logp_T: np.ndarray | None
-    """float32, ln p(token) under the author's policy when it sampled. Nats, finite, <= 0.
-    None: its author told none."""
+    """float32, ln p(token) under the author's policy as it sampled: nats, <= 0; None: not told."""
     end: End
     text: str | None = None
-    """The completion as text, without a stop token, for readers with another tokenizer; None: its
-    author told none."""
+    """The completion as text, without a stop token, for other tokenizers; None: none was told."""
     tokenizer: bytes = b""
     """Fingerprint of the tokenizer that ``token_T`` is of; empty: the reader's own."""
     turns: tuple[int, ...] = ()
@@ -312,8 +309,7 @@ class Group:
 
     problem: Problem
     rows: tuple[Row, ...]
-    """[G] in one order: in step by author, then by index, on every node alike; at a node's own
-    pace its own rows first."""
+    """[G]: in step by author, then index, alike everywhere; at an own pace own rows first."""
     rewards: tuple[float, ...]
     """[G] graded here. Rewards are never taken from a peer."""
     parts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)

@@ -28,8 +28,7 @@ Groups = list[list[str]]
 
 
 def readers_of(config: RunConfig) -> dict[str, Reader]:
-    """Load the reader of each node that learns, once for all of one model: a tokenizer may take a
-    second."""
+    """Load the reader of each node that learns, once for all of one model, as it takes a second."""
     readers = cache(partial(Reader.of, stop=config.sampling.stop))
     return {name: readers(node.reads) for name, node in config.learners.items()}
 

@@ -244,8 +244,7 @@ def trusts_of(
 
 
 def _prepared_addresses(file: Path, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Read this node's address, and those of the nodes before it: two that called each other could
-    be lost to each other (docs/swarm.md)."""
+    """Read this node's address and those before it: no two call each other (docs/swarm.md)."""
     try:
         addresses = msgspec.json.decode(file.read_bytes(), type=dict[str, str])
         own, before = addresses[name], list(addresses)[: list(addresses).index(name)]

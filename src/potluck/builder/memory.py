@@ -1,9 +1,8 @@
 """The memory that nodes need on a device, from the shapes of their models, and GPUs that hold it.
 
-A node holds its *state* all the time and, one after the other, what it needs to *write*, to
-*learn* and to be *evaluated*. ``docs/memory.md`` has the formulas, and measured peaks beside them.
-Not counted: memory that the allocator cannot use between tensors, and attention without a fast
-kernel (float32 with grouped heads).
+A node holds its *state* all the time and, one after the other, what it needs to *write*, to *learn*
+and to be *evaluated*. ``docs/memory.md`` has the formulas, and measured peaks beside them. Not
+counted: gaps between tensors, and attention without a fast kernel (float32, grouped heads).
 """
 
 from collections.abc import Sequence

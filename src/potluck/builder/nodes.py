@@ -47,8 +47,7 @@ def make_learners(
     *,
     trust_code: bool = False,
 ) -> dict[str, Learning]:
-    """Make every node's learner, after ``first`` rounds. A collective: every process calls it, and
-    raises the PotluckError of any."""
+    """Make all learners, after ``first`` rounds. A collective, which raises any process's error."""
     processes.broadcast("begin", first)
     learners, error = dict[str, Learning](), None
     try:

@@ -1,5 +1,4 @@
-"""The task that a recipe describes, and the grade of a user's environment: found when a run begins,
-and kept in its folder."""
+"""The task that a recipe describes, and the grade of a user's environment, which a run keeps."""
 
 import hashlib
 from collections.abc import Callable
@@ -114,8 +113,7 @@ def notes_on(config: RunConfig, task: Task) -> list[str]:
 
 
 class KeptGrade(msgspec.Struct, frozen=True):
-    """Contents of a run's ENVIRONMENT; ``source``: SHA-256 of the file of the class, "" for one of
-    a module."""
+    """Contents of a run's ENVIRONMENT; ``source``: SHA-256 of the class's file, "" of a module."""
 
     name: str
     source: str

@@ -83,8 +83,7 @@ def shown_in_browser(
 @contextmanager
 def page_of(folder: Path, address: str = "", *, token: bool = False) -> Iterator[str]:
     """Serve the page of a run from a process of its own until the block ends; yield its address. It
-    ends when its stdin is closed, so it does not outlive this one. Raise PotluckError if the
-    page cannot be served."""
+    ends when its stdin is closed. Raise PotluckError if it cannot be served."""
     more = [*(("--web-at", address) if address else ()), *(("--web-token",) if token else ())]
     process = subprocess.Popen(
         [sys.executable, "-m", "potluck", "watch", str(folder), "--of-run", *more],

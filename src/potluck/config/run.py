@@ -71,8 +71,7 @@ class StopConfig(Options, frozen=True, kw_only=True):
     validation: float | None = None
     """Mean reward on the validation problems that is enough."""
     no_better: Amount = 0
-    """Patience: evaluations in a row, none better than before on the validation problems; 0: no
-    limit."""
+    """Patience: evaluations in a row with no better validation accuracy; 0: no limit."""
     rounds: Amount = 0
     """Rounds; 0: all. Unlike the run's ``rounds`` it leaves the learning rate's schedule alone."""
 
@@ -100,8 +99,7 @@ class LogConfig(Options, frozen=True, kw_only=True):
     group: str = ""
     """Group of the nodes' runs there; empty: the name of the run."""
     completions: Amount = 0
-    """Completions of a node in each round that its trackers show in a table, with its rewards. 0:
-    none, and no text leaves this machine."""
+    """Completions of a round in the trackers' table; 0: none, so no text leaves this machine."""
     wandb_mode: Literal["online", "offline"] = "online"
     """"offline" keeps everything in the run's folder, for a later ``wandb sync``."""
     callback: str = ""
@@ -158,8 +156,7 @@ class NodeConfig(Options, frozen=True, kw_only=True):
     gradient_clip_norm: Positive = 1.0
     """Largest L2 norm of an update's gradient; a longer one is scaled down to it."""
     micro_batch_tokens: Count = 4096
-    """Rows times longest row, prompts included, of one backward pass. It changes the memory that is
-    needed and the speed, not the result."""
+    """Rows times longest row, prompts included, of a backward pass: for memory and speed alone."""
     gradient_checkpointing: bool = False
     """True: activations are computed twice and not stored: less memory, slower."""
     sampling_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -197,8 +194,7 @@ class SwarmConfig(Options, frozen=True, kw_only=True):
     """Addresses of a swarm, and limits on what its nodes take from each other: docs/swarm.md."""
 
     transport: str = "zenoh"
-    """Transport that carries the batches: "zenoh" from node to node, or "folder", through a folder
-    or bucket that all nodes see."""
+    """Transport of batches: "zenoh" from node to node; "folder": a folder or bucket of all."""
     listen: tuple[str, ...] = ()
     """Addresses where others reach this node: ``tcp/0.0.0.0:7447``, ``tls/...``. Empty: none, as
     behind a NAT; ``connect`` then names a relay (``potluck relay``)."""
@@ -207,12 +203,10 @@ class SwarmConfig(Options, frozen=True, kw_only=True):
     the other. With "folder" one place: ``file:///FOLDER``, ``s3://BUCKET/FOLDER``."""
     tls: TlsConfig | None = None
     key: str = ""
-    """File of this node's secret key (``potluck keys``); empty: one is made in the node's
-    folder."""
+    """File of this node's secret key (``potluck keys``); empty: one is made in the run's folder."""
     roster: str = ""
     """File that binds names to public keys. The names in it are members, which share out each
-    round's problems. Empty: the recipe's nodes are members, and the first key seen for a name
-    counts."""
+    round's problems. Empty: the recipe's nodes are, and a name's first key counts."""
     open: bool = False
     """True: strangers, names that are no members, may take part and write whole groups."""
     stranger_problems: Count = 2
@@ -256,8 +250,7 @@ class RunConfig(Options, frozen=True, kw_only=True):
     group_size: Annotated[int, Meta(ge=2)] = 12
     """G: completions of one problem."""
     plan: Literal["vertical", "horizontal"] = "horizontal"
-    """Division of a round: "vertical" gives each node whole problems, "horizontal" gives each node
-    a part of every group."""
+    """Division of a round: "vertical": each has whole problems; "horizontal": a part of each."""
     shares: Literal["weight", "speed"] = "weight"
     """Measure of each node's share of a round: its ``weight``. "speed", of release 0.2.0, is
     refused: for nodes of unlike speed there is ``pace = "free"``."""
@@ -268,8 +261,7 @@ class RunConfig(Options, frozen=True, kw_only=True):
     """Largest number of others' completions for each own one in a round at pace "free"; a node then
     writes 1 / (1 + intake) of a round. 0: as many as there are other members, 3 at most."""
     deadline_s: Positive = 600.0
-    """Longest wait for the other nodes' completions in a round, seconds. Unused in one process and
-    at pace "free"."""
+    """Longest wait for others in a round, seconds. Unused in one process and at pace "free"."""
     checkpoint_every: Amount = 10
     """Rounds from one checkpoint to the next; 0: one at the end (and on Ctrl-C) only."""
     keep_checkpoints: Annotated[int, Meta(ge=2)] = 2

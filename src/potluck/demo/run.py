@@ -53,8 +53,7 @@ COLUMNS = ("model", "to reach", "together", "by itself", "ratio", "reward", "hal
 
 @dataclass(frozen=True, slots=True)
 class OwnAnswers:
-    """The answers that one model samples in one run: in each round, by the sign of their problems,
-    the right ones and all."""
+    """Answers that a model samples in a run: in each round, by sign, the right ones and all."""
 
     right: tuple[Mapping[str, int], ...]
     written: tuple[Mapping[str, int], ...]
@@ -184,8 +183,7 @@ def cells(folder: Path, *, rounds: int | None, seeds: range) -> list[Cell]:
 
 
 def demo(folder: Path, *, rounds: int | None, seeds: range, console: Console) -> Result:
-    """Run the cells and write summary.json and report.html; raise PotluckError if the folder is in
-    use, or if a run breaks down."""
+    """Run the cells, write summary.json, report.html; raise PotluckError if a run breaks down."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise PotluckError(f"{folder} exists; name another folder with --out, or remove it")
     began, plan = time.monotonic(), cells(folder, rounds=rounds, seeds=seeds)

@@ -1,5 +1,4 @@
-"""The interface of every transport, and its errors. A silent peer is none: ``Round.missing`` names
-it, and the round goes on."""
+"""The interface of every transport, and its errors. A silent peer is none: the round goes on."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +10,8 @@ from potluck.reports.status import PeerLine, StatusLine
 from potluck.types import Completion, PotluckError
 
 Waiting = Callable[[int, int], None]
-"""Function that is called several times a second with (peers that are here, peers awaited). What it
-raises ends the wait."""
+"""Function that is called again and again with (peers here, peers awaited). An error ends the
+wait."""
 
 Reason = Literal[
     "malformed", "too large", "forged", "replaced", "unknown sender",
@@ -93,8 +92,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Completions that a node has of a round when it stops waiting. Two nodes that miss nothing and
-    have nothing late have equal ones."""
+    """Completions of a round; equal on nodes that miss nothing and have nothing late."""
 
     completions: tuple[Completion, ...]
     """Completions of this round, the node's own among them once; in ``canonical_order``."""

@@ -219,8 +219,7 @@ class ProcessExchange(ABC):
         self._leave()
 
     def _announcement(self) -> bytes:
-        """Return what this node has to say now. Its clock goes on even if the machine's is set
-        back, as others believe the newest only."""
+        """Return what this node has to say now, by a clock that is never set back."""
         return encode_announcement(
             self._agreement.run,
             self._me,

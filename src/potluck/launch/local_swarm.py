@@ -1,6 +1,5 @@
-"""A run on this machine with a process for each node. They meet on loopback as they would on a
-network, so one can be killed, and brought back, without the others stopping. This process trains
-nothing and imports no torch."""
+"""A run on this machine with a process for each node. They meet on loopback as on a network: one
+can be killed and brought back while the others go on. This process imports no torch."""
 
 import json
 import os
@@ -33,8 +32,7 @@ ONE_CAUSE_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class LocalSwarmResult:
-    """End of each node of a run: its exit code (below 0: the signal that ended it), and the last
-    words of those that failed."""
+    """Ends of nodes: exit codes (below 0: a signal), and last words of those that failed."""
 
     interrupted: bool
     codes: Mapping[str, int]

@@ -194,8 +194,7 @@ def auto_device() -> str:
 
 
 def unused_accelerator() -> str:
-    """Say in words what accelerator this machine seems to have though "auto" takes the CPU;
-    empty: none, or it is hidden on purpose."""
+    """Name the accelerator that there seems to be though "auto" takes the CPU; empty: none."""
     if auto_device() != "cpu" or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return ""
     return seen_accelerator()

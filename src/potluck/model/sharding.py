@@ -26,8 +26,7 @@ class ShardedModel(LanguageModel):
     over all processes of its part of the gradient."""
 
     def __init__(self, policy: LanguageModel, device: torch.device) -> None:
-        """Use up ``policy``, equal on all processes; this one's part goes to ``device``, a layer at
-        a time."""
+        """Use up ``policy``, equal on all processes; a part goes to ``device`` layer by layer."""
         # Here and not above: torch has this name since 2.6, and one process does not need it.
         from torch.distributed.fsdp import fully_shard
 

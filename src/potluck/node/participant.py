@@ -1,5 +1,4 @@
-"""A participant of a run: what a node that learns (``loop.py``) and an author, which only writes,
-have in common; and the author."""
+"""What a node that learns (``loop.py``) and an author, which only writes, have in common."""
 
 import time
 from abc import ABC, abstractmethod

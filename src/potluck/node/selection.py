@@ -4,8 +4,7 @@ A completion of any author is read as a row of this node's model. All that depen
 in ``read``: the prompt's template, ids of the same tokenizer or text of any other, special tokens,
 lengths, the stop token. What cannot be read exactly is left out, and counted with its reason.
 
-An episode is played again in an environment of this node's own, from which alone come what a model
-reads between its turns, and the reward.
+An episode is played again in an own environment: only its observations and rewards count.
 """
 
 from collections import Counter, defaultdict
@@ -65,8 +64,7 @@ class Selection:
     """Groups to learn from, and counts as in ``RoundReport``; a completion is in one at most."""
 
     groups: tuple[tuple[Row, ...], ...]
-    """Members' in the order of the round's problems, then those of each stranger, then late
-    ones, oldest round first."""
+    """Members' by the round's problems, then each stranger's, then late ones, oldest first."""
     unasked: int
     unreadable: Mapping[tuple[str, UnreadReason], int]
     """Number of completions of an author that cannot be read, for each reason; late ones too."""
@@ -185,8 +183,8 @@ def read(
 def _spelled(
     completion: Completion, prompt_P: np.ndarray, model: Reader
 ) -> list[list[int]] | UnreadReason:
-    """Find the ids of a completion's text, turn by turn, each with a stop token if its author
-    ended it so."""
+    """Find the ids of a completion's text, by turns; those that its author ended so have a stop
+    token."""
     if completion.text is None:
         return "no text"
     if not completion.turns:
@@ -237,8 +235,7 @@ def _ended(completion: Completion, turns: int, episode: Episode, most: int) -> b
 def observed_by(
     model: Reader, turns: Sequence[int], room: int, episode: Episode
 ) -> Observed | None:
-    """Make what a model reads between turns of these lengths; None where it has more tokens, turns
-    included, than ``room``."""
+    """Make what a model reads between turns of these lengths; None where that exceeds ``room``."""
     room -= sum(turns)
     made = []
     for at, heard in zip(accumulate(turns[:-1]), episode.observations, strict=False):

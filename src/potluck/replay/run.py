@@ -217,8 +217,7 @@ class RecordingLearner(Learner):
 def replay_node(
     node: Node, method: str, rounds: Sequence[int], config: RunConfig
 ) -> Iterator[ReplayRow]:
-    """Replay the rounds on a node whose exchange has them; measuring changes nothing in it. Raise
-    NonFiniteError if the method gives one."""
+    """Replay rounds that the node's exchange has; raise NonFiniteError if the method gives one."""
     engine, learner = evaluation_engine(node.engine, config), node.learner
     assert isinstance(learner, Learner)
     every, count = config.evaluation.every, config.evaluation.problems

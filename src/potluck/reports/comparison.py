@@ -232,8 +232,7 @@ def _read(folder: str | PathLike[str]) -> _Finished:
 def _pairs(
     ours: Mapping[int, _Finished], theirs: Mapping[int, _Finished]
 ) -> list[tuple[_Finished, _Finished]]:
-    """Pair the runs by seed; of one on each side the seeds may differ. Raise RunReadError if none
-    can be paired, or their tasks differ."""
+    """Pair runs by seed, or one with one; raise RunReadError for no pair, or unlike tasks."""
     pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
     if not pairs and len(ours) == len(theirs) == 1:
         pairs = [*zip(ours.values(), theirs.values(), strict=True)]

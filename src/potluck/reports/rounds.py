@@ -206,8 +206,7 @@ class RoundReport:
     over_intake: int = 0
     """Completions of others beyond ``intake``, at pace "free"; left out."""
     staleness: Annotated[Number, Stat("Others' age, rounds", format=".1f")] = None
-    """Mean age of the others' completions that were used, in rounds of their authors, at pace
-    "free"."""
+    """Mean age of others' completions that were used, in their authors' rounds, at pace "free"."""
     joint_share: Annotated[Number, Stat("Others' met own", "share", format="z.0%")] = None
     """Share of them that were compared with completions of this node, at pace "free"."""
     missing: Annotated[tuple[str, ...], Stat("Nodes missing", "count", "Network")] = ()
@@ -242,8 +241,7 @@ class RoundReport:
     texts: int | None = None
     """Number of texts that an author without weights wrote; null: the node learns."""
     cost: Mapping[str, float] = field(default_factory=dict)
-    """Cost of these texts: requests, prompt_tokens, completion_tokens, usd; what is 0 is left
-    out."""
+    """Cost of them: requests, prompt_tokens, completion_tokens, usd; what is 0 is left out."""
     seconds: Annotated[Mapping[str, float], Stat("Seconds", "seconds", "Time", parts=PHASES)] = (
         field(default_factory=dict)
     )
@@ -255,14 +253,12 @@ class RoundReport:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """Greedy accuracies of a model: a line of evaluation.jsonl. They are mean rewards: accuracies
-    where every reward is 0 or 1."""
+    """A line of evaluation.jsonl: mean rewards of greedy answers, accuracies if all are 0 or 1."""
 
     round: int
     """Rounds trained before the evaluation."""
     validation: Annotated[Number, Stat("Greedy accuracy, validation", "share", "Results")] = None
-    """Mean reward of its answers to the validation problems; of rewards 0 and 1 the share that it
-    solves."""
+    """Mean reward on the validation problems: of rewards 0 and 1 the share that is solved."""
     problems: int | None = None
     """Number of validation problems."""
     out_of_distribution: Annotated[
@@ -272,8 +268,7 @@ class EvaluationReport:
     out_of_distribution_problems: int | None = None
     """Number of those problems."""
     rewards: Mapping[str, float] = field(default_factory=dict)
-    """Mean of each reward function on the validation problems, by its name, before its weight; left
-    out where the task's own grading is all."""
+    """Mean of each reward function on the validation problems, before its weight."""
     partial: bool | None = None
     """True: some reward was neither 0 nor 1, so these are mean rewards and no accuracies."""
     at_end: bool | None = None
@@ -287,8 +282,7 @@ def as_line(report: RoundReport | EvaluationReport) -> dict[str, Any]:
 
 
 def waited_share(rounds: Iterable[RoundReport]) -> float | None:
-    """Return the share of the rounds' time in which the node waited for others; None: not
-    measured."""
+    """Return the share of the rounds' time spent in waiting for others; None: not measured."""
     known = [each.seconds for each in rounds if "wait" in each.seconds]
     all_s = sum(sum(each.values()) for each in known)
     return sum(each["wait"] for each in known) / all_s if all_s else None

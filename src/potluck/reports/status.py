@@ -75,8 +75,7 @@ class PeerLine(Struct, frozen=True, kw_only=True):
     quarantined_until_s: float = 0.0
     """End of its quarantine; 0 if it is in none."""
     refused: dict[str, int] = {}
-    """Messages refused under its name since this node was started, by the reason; status lines
-    where this node listens to them."""
+    """Messages refused under its name since this node started, by reason; status lines, too."""
     line: StatusLine | None = None
     """Newest status line that its key has signed, where this node listens to them (--web)."""
 

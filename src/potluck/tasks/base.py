@@ -134,8 +134,7 @@ class HeldTask:
         splits: Mapping[Split, Sequence[Problem]],
         problems: Iterable[Problem] | None = None,
     ) -> None:
-        """Take the problems in the order of the digest: those of ``splits``, or ``problems``, of
-        which some may be in no split."""
+        """Take problems in the digest's order: of ``splits``, or ``problems``, some in no split."""
         self._ids = {split: [p.id for p in splits.get(split, ())] for split in get_args(Split)}
         known = chain.from_iterable(splits.values()) if problems is None else problems
         self._problems = {problem.id: problem for problem in known}

@@ -51,13 +51,11 @@ class TableOptions(PlayOptions, frozen=True, kw_only=True):
     skip_bad: bool = False
     """True: rows that are no problems are left out and counted; False: they end the run."""
     tags: bool = True
-    """True: the answer stands in <think></think><answer></answer>, with nothing outside; False:
-    the whole completion is the answer."""
+    """True: the answer stands in <think></think><answer></answer>; False: the completion is it."""
     system_prompt: str = ""
     """System prompt instead of a row's own and of the built-in one, which asks for the tags."""
     held_out: Amount | None = None
-    """Problems of the training part that validate instead, if no validation part is named. Not
-    given: a tenth of them, 512 at most."""
+    """Training problems that validate if no part is named; not given: a tenth, at most 512."""
     validation: str = ""
     """File, or split of the data set, with the validation problems."""
     out_of_distribution: str = ""
@@ -75,8 +73,7 @@ class TableOptions(PlayOptions, frozen=True, kw_only=True):
     """Key of the file or split to train on."""
 
     def rows(self, key: str, place: str, refuse: Refuse) -> Iterable[SourceRow]:
-        """Read the rows of the file or split that the recipe names under ``key``; raise TaskError
-        if it cannot be read."""
+        """Read the rows of the recipe's file or split ``key``; raise TaskError if it cannot."""
         raise NotImplementedError
 
     def parts(self, refuse: Refuse = refuse_all) -> Parts:

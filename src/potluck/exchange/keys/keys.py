@@ -129,8 +129,7 @@ def roster_line(name: str, key: Key) -> str:
 
 
 def read_roster(path: Path) -> dict[str, bytes]:
-    """Read public keys by name; raise ExchangeError for no file, no TOML, no name of a node, no
-    key, or one key under two names."""
+    """Read public keys by name; raise ExchangeError for a bad file, name or key, or a key twice."""
     try:
         tree = tomllib.loads(read_file(path, "roster").decode())
     except (ValueError, RecursionError) as error:

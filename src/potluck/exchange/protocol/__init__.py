@@ -1,1 +1,1 @@
-"""The state of a node's exchange: pure state machines, the time is passed in."""
+"""Pure state machines of a node's exchange; times are seconds of a clock that never goes back."""

@@ -1,9 +1,9 @@
-"""Which announcements are believed, and which nodes are asked whether they are there. Pure: the
-caller passes the time, and holds the mailbox's lock.
+"""Which announcements are believed, and which nodes are asked whether they are there. The caller
+holds the mailbox's lock.
 
-A node believes another's announcements in one session only: the one that the other's key has
-signed together with a random challenge of this node. A recorder can repeat what it heard, but not
-answer, so a recording is of another session, or not newer than what was heard.
+A node believes another's announcements in one session only: the one that the other's key has signed
+together with a random challenge of this node. A recorder can repeat what it heard, but not answer:
+a recording is of another session, or old.
 """
 
 import secrets

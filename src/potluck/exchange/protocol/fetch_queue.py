@@ -1,5 +1,4 @@
-"""The queue of batches to fetch: announced by their authors, and not here yet. Pure: the caller
-passes the time, in seconds of a clock that never goes back."""
+"""The queue of batches to fetch: announced by their authors, and not here yet."""
 
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
@@ -50,8 +49,7 @@ class FetchQueue:
         self, author: str, offers: Iterable[Offer], wants: Callable[[int], bool], now_s: float
     ) -> list[Offer]:
         """Note all offers of ``author`` of rounds that ``wants`` wants; return those of rounds of
-        which another valid batch came. The first one stays: else an author could say one thing to
-        early readers and another to late ones."""
+        which another valid batch came. The first stays: all readers hear the same."""
         ours, settled = self._open.setdefault(author, {}), self._settled.setdefault(author, {})
         under_way = self._under_way.get(author, {})
         offered = {offer.round: offer for offer in offers}

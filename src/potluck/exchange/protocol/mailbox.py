@@ -1,5 +1,4 @@
-"""Batches that came, and peers that are awaited. Pure: the caller passes the time, in seconds of a
-clock that never goes back."""
+"""Batches that came, and peers that are awaited."""
 
 from abc import ABC, abstractmethod
 from collections import deque

@@ -1,5 +1,4 @@
-"""State of each other node: whether it is connected, or in quarantine, and what it tells of itself.
-Pure: the caller passes the time, in seconds of a clock that never goes back."""
+"""State of each other node: connected, in quarantine, and what it tells of itself."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

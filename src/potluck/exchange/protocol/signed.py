@@ -69,8 +69,7 @@ class Announcement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     """Seconds since 1970 when ``node`` joined, and those since then: it never goes back."""
     packed: bytes
     measured: tuple[float, float] | None = None
-    """Seconds in which a node of release 0.2.0 with ``shares = "speed"`` would write a round alone,
-    and learn from one: read, and not used."""
+    """Seconds of a round, from release 0.2.0 with ``shares = "speed"``: read, and not used."""
 
     def offers(self) -> tuple[Offer, ...]:
         """Return the offers by round, each round once; WireError if they are not written so."""
@@ -233,8 +232,7 @@ def has_form_of_answer(payload: Payload, challenge: bytes, public: bytes) -> boo
 
 
 def split_answer(payload: Payload, challenge: bytes) -> bytes:
-    """Return the announcement in an answer, unverified; raise WireError if that does not answer
-    ``challenge``."""
+    """Return an answer's announcement, unverified; raise WireError for another ``challenge``."""
     answer = without_signature(bytes(payload))
     if not answer.startswith(challenge):
         raise WireError(f"{len(payload)} bytes came that do not answer the challenge", "forged")

@@ -1,8 +1,7 @@
 """A message: one node's batch of a round, and its header, which says how the batch was made.
 
-The header is one MessagePack array, with four columns of a number for each completion, and more
-for texts and for episodes. But for ends, columns are written as four planes, the low bytes of all
-numbers first: they compress well.
+The header is one MessagePack array, with four columns of a number for each completion, and more for
+texts and for episodes. But for ends, columns are four planes, low bytes first: they compress well.
 """
 
 import math
@@ -36,8 +35,7 @@ class Limits:
     defaults are also the most that ``encode`` writes."""
 
     message_bytes: int = 1 << 24
-    """Bytes of a message as it came, and of its tokens once they are unpacked (8 each); as many
-    turns as tokens may come."""
+    """Bytes of a message as it came, and of its tokens unpacked (8 each); turns, too."""
     completions: int = 1 << 16
     tokens: int = 1 << 20
     vocabulary: int = BEYOND
@@ -66,14 +64,11 @@ class Message:
     sender: str
     provenance: Provenance
     prompts: Mapping[str, bytes]
-    """Digests of the prompts' ids (8 bytes; empty where the author has no tokenizer), by the ids of
-    the problems that have completions."""
+    """Digests of prompts' ids (8 bytes; none without a tokenizer), by problem with completions."""
     completions: tuple[Completion, ...]
-    """Completions by ``sender``, and by nobody else; all have log-probabilities, or none has; all
-    are episodes, or none is."""
+    """Completions by ``sender``; all or none have log-probabilities, all or none are episodes."""
     questions: Mapping[str, bytes] = field(default_factory=dict)
-    """Digests of the prompts' messages (8 bytes) by problem, which do not depend on a tokenizer; of
-    a message without texts none."""
+    """Digests of the prompts' messages (8 bytes) by problem; none in a message without texts."""
 
     @property
     def has_texts(self) -> bool:

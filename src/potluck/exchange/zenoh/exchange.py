@@ -1,6 +1,5 @@
 """One node on Zenoh: its declarations (docs/wire.md, "On the network"), and the threads that
-announce, hear and serve. Nothing is fetched, put or answered in a callback of Zenoh, and every
-channel from it is bounded."""
+announce, hear and serve. Zenoh's callbacks fetch, put and answer nothing; channels are bounded."""
 
 import random
 import time
@@ -39,8 +38,7 @@ SWEEP_S, SILENCE_S = 0.02, 1.0
 """Seconds between two looks at what was announced, and for names that were not heard."""
 SWEPT = 512
 """Samples that are kept of names without a channel of their own, and announcements of all that have
-one. With 16 of a name a flood costs less and pushes the true ones out: rounds wait for them
-(docs/log.md)."""
+one. With 16 of a name a flood pushes the true ones out, and rounds wait (docs/log.md)."""
 OTHERS = 32
 """Announcements of unknown names that are kept in a closed swarm: they are only counted."""
 LONE_NAMES, LONE = 64, 8

@@ -6,8 +6,7 @@
     messages <= 16 MiB         a claim beyond it is refused before memory is set aside
     connecting never ends      a node whose network is away trains on alone
 
-With [swarm.tls], a connection needs a certificate of the swarm's authority, and access control lets
-each node speak under its own name only.
+With [swarm.tls] nodes need a certificate of the swarm's authority, and speak under its name only.
 """
 
 import json

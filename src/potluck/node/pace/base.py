@@ -1,5 +1,4 @@
-"""The interface of a pace: what a node writes and uses, and what is compared with what; and the
-members that it counts on."""
+"""A pace: what a node writes and uses, what is compared with what; members that it counts on."""
 
 from abc import ABC, abstractmethod
 from collections import Counter

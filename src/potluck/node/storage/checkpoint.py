@@ -138,8 +138,7 @@ def state_of(folder: Path, round: int) -> dict[str, Any]:
 
 
 def damaged_file(folder: Path, round: int) -> Path | None:
-    """Find a file that is not what it was when the checkpoint was made, its own or one of lines;
-    None: there is none, or 0.2.0 made it."""
+    """Find a file that is not as the checkpoint was made with; None: none, or 0.2.0 made it."""
     place = checkpoint_folder(folder, round)
     is_noted, heads = (place / SUMS).is_file(), state_of(folder, round).get("lines", {})
     return unlike_its_sum(place) or (unlike(folder, heads) if is_noted else None)

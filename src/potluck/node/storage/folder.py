@@ -1,5 +1,4 @@
-"""A run's folder: the names in it that several rooms know, its lock, and errors that say how to go
-on."""
+"""A run's folder: names in it that several rooms know, its lock, and errors of the disk."""
 
 import errno
 import json
@@ -52,8 +51,7 @@ def require_free(folder: Path, resume: bool) -> None:
 
 
 def is_taken(folder: Path) -> bool:
-    """Tell whether there is more than locks, folders for them, and what starts that came to
-    nothing left."""
+    """Tell whether there is more than locks, and what starts that came to nothing left."""
     if not folder.is_dir():
         return folder.exists()
     free = (LOCK, JOINED, ENVIRONMENT, LOCAL_SWARM)
@@ -61,8 +59,7 @@ def is_taken(folder: Path) -> bool:
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove what a killed process left of unfinished files and folders in the folder of a node;
-    no other process may be writing there."""
+    """Remove what a killed process left unfinished in a node's folder, where none writes."""
     for part in (*folder.glob("*.part"), *folder.glob("*/*.part")):
         if part.is_dir():
             shutil.rmtree(part)

@@ -126,8 +126,7 @@ class Record:
         self._with_line |= lines.keys()
 
     def room_for_sample(self, size_bytes: int) -> float:
-        """Tell the bytes that may be recorded of a round whose file takes ``size_bytes``: its
-        share, and what earlier rounds have left."""
+        """Tell the bytes that a round may record: its share of ``size_bytes``, and what is left."""
         self._room_bytes += RECORDED * size_bytes
         return self._room_bytes
 

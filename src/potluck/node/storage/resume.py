@@ -68,8 +68,7 @@ def require_folder(folder: Path, config: RunConfig, resume: bool, name: str = ""
 
 
 def _require_no_difference(folder: Path, config: RunConfig, *, resume: bool, name: str) -> None:
-    """Raise RunFolderError if the run in ``folder`` differs in any node, or in ``name`` and what
-    all share."""
+    """Raise RunFolderError if the run in ``folder`` differs in ``name``, or any node without it."""
     try:
         was = load(folder / "recipe.json")
     except ConfigError as error:

@@ -5,8 +5,7 @@ never less than what was billed, at whatever instant it ends.
                               its answer is here: the difference, and the texts
     <run>/<node>/cost.json    the sum of all lines, for readers
 
-So texts are not bought again after a crash. In the next round one line with the sum takes the place
-of all.
+So texts are not bought again after a crash. In the next round a line with the sum replaces all.
 """
 
 import os
@@ -27,8 +26,7 @@ from potluck.types import LONE_SURROGATE, Completion, End
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Amount that was asked of a paid service; of ``booked`` requests no cost is known, and they
-    stand at the most that they can cost."""
+    """Amount asked of a paid service; ``booked`` requests, without a known cost, at their most."""
 
     requests: int = 0
     prompt_tokens: int = 0

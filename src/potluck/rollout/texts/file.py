@@ -31,8 +31,7 @@ class SolutionFile:
     """The solutions of a file, by their problem: its id or its question."""
 
     def __init__(self, path: Path, problem: str, solution: str) -> None:
-        """Read all of it, by the keys of a line; raise RolloutError if it is not there or a line is
-        not as expected."""
+        """Read all, by the keys of a line; raise RolloutError for no such file, or a wrong line."""
         require_file(path)
         self.path = path
         self.kinds: set[str] = set()  # of its lines: the key of solutions, or TURNS

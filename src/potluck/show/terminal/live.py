@@ -29,9 +29,8 @@ WIDE = 80
 class LiveDisplay:
     """Display of a run on a console, from ``with`` to the end of the block.
 
-    A bar for the rounds, and one below it for each node that has told of a phase. A round counts
-    as done when the first node is done with it. Without a terminal all nodes share a line each
-    minute.
+    A bar for the rounds, and one below it for each node that has told of a phase. A round counts as
+    done when the first node is done with it. Without a terminal all share a line a minute.
     """
 
     def __init__(self, console: Console, *, rounds: int = 0, first_round: int = 0) -> None:

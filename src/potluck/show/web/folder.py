@@ -139,8 +139,7 @@ class WatchedRun:
         self._matrix: views.Matrix = {}
 
     def look(self, *, every_s: float = 0.0) -> int:
-        """Take in what is new, unless this was done less than ``every_s`` ago; return the number of
-        the present state, from 1."""
+        """Take in what is new, at most every ``every_s``; return the state's number, from 1."""
         # While one reader looks, which can take seconds, the others keep no thread waiting.
         if not self._lock.acquire(blocking=not (every_s and self._step)):
             return self._step
@@ -171,8 +170,7 @@ class WatchedRun:
             )
 
     def message(self, since: int) -> tuple[bytes, bool]:
-        """Return (that view as JSON, whether the run is over). Readers share one: 200 readers that
-        make their own would hold 200 of them."""
+        """Return (that view as JSON, whether the run is over). All readers share one."""
         with self._lock:
             if since not in self._messages:
                 view = self.view(since)

@@ -1,5 +1,4 @@
-"""Rounds of one node as columns, and its reports on each author. A page gets the rows that it does
-not have."""
+"""Rounds of one node as columns, and its reports on authors. A page gets the rows that it lacks."""
 
 from array import array
 from bisect import bisect_right
@@ -131,8 +130,7 @@ class NodeRounds:
         return CurvesView(first=first, columns=self.shown(first))
 
     def matrix(self) -> dict[str, dict[str, float | None]]:
-        """Return means over each author's last rounds, and "staleness": rounds since something
-        of it came."""
+        """Return means of each author's last rounds; "staleness": rounds since something came."""
         means = {}
         for author, reports in self.authors.items():
             recent = [report for _, report in reports][-RECENT:]

@@ -1,8 +1,7 @@
 """States of a run's nodes: from each one's own status.json, or from what others say of it.
 
 A node that is here writes its status once a second, so silence of seconds means that it is gone or
-hangs. Of one on another machine only its peers' lines are known, which tell as long as one of these
-peers is alive.
+hangs. Of one on another machine its peers' lines tell, while one of them is alive.
 """
 
 from collections.abc import Mapping

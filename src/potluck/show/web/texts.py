@@ -1,5 +1,4 @@
-"""Completions of one round of a node, read when somebody asks; those that are recorded with their
-tokens."""
+"""Completions of one round of a node, read when asked for; recorded ones with their tokens."""
 
 from bisect import bisect_right
 from itertools import accumulate
@@ -28,8 +27,7 @@ class _Line(msgspec.Struct):
 
 
 def texts_of(folder: Path, round: int | None = None) -> TextsView:
-    """Return a round's completions in a node's folder, of the newest round if it is None; a later
-    line replaces an earlier one."""
+    """Return a round's completions, of the newest if None; a later line replaces an earlier one."""
     file, most = folder / COMPLETIONS, ROUND_BYTES if round is None else OLDER_BYTES
     *_, last = [-1, *(line.round for line in newest(file, _Line, ROUND_BYTES))]
     at = last if round is None else round

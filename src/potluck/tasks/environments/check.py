@@ -1,6 +1,5 @@
 """The grade of an environment: processes play the same scripts, and all must say and pay the same.
-What passes may differ where no script came: the digests behind an author's turns tell
-(``Completion.observed``)."""
+What passes may differ where no script came: ``Completion.observed`` tells."""
 
 import json
 import random
@@ -78,8 +77,7 @@ class Script(NamedTuple):
 
 
 Playthrough = list[tuple[str, str]]
-"""Places at which a script was told something, each with the text; last its reward, or the error of
-a call."""
+"""Places where a script was told something, with the text; last its reward, or a call's error."""
 
 
 def check(

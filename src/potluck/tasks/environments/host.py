@@ -83,8 +83,7 @@ class Process(Confined):
         self._name, self._limit_s, self._gib = spec.name, limit_s, f"{limit_bytes / 2**30:g} GiB"
 
     def call(self, *line: Any) -> Any:
-        """Ask, as above; raise EnvironmentFailed where it answers with an error,
-        or with none within the limits."""
+        """Ask, as above; raise EnvironmentFailed for an error, or no answer within the limits."""
         try:
             # Asked once: a new process knows no episode of the one that ended.
             said = self.ask(json.dumps(line) + "\n", SLACK * self._limit_s, tries=1)
