@@ -24,7 +24,8 @@ class NotReady(Exception):
 
 
 class Confined:
-    """A process that answers a line at a time, for one thread. It starts when it is asked."""
+    """A process that answers a line at a time, for one thread. It starts, also again, when
+    asked."""
 
     def __init__(
         self,

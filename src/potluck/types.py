@@ -100,9 +100,9 @@ class Completion:
     index: int
     """Position among its author's completions for this problem, from 0."""
     token_T: np.ndarray
-    """int32 ids, >= 0; the stop token is last if ``end`` is "stop". None only beside a text."""
+    """int32 ids, >= 0; the stop token is last if ``end`` is "stop". Empty only beside a text."""
     logp_T: np.ndarray | None
-    """float32, ln p(token) under the author's policy as it sampled: nats, <= 0; None: not told."""
+    """float32 ln p(token) of the author's sampling policy: nats, finite, <= 0; None: not told."""
     end: End
     text: str | None = None
     """The completion as text, without a stop token, for other tokenizers; None: none was told."""

@@ -60,7 +60,7 @@ MISTAKES = [  # words, way out
     ([*RUN, *sets("sampling.max_total_tokens=9")],
      "has 9 tokens, which leaves no room below max_total_tokens = 9"),
     ([*RUN, *sets("task={name='gsm8k',path='nowhere'}")],
-     "task.path is 'nowhere', but there is no folder"),
+     "task.path: there is no folder"),
     ([*RUN, "--out", "runs/old"],
      "runs/old exists; --resume goes on with that run, --out names another folder"),
     ([*RUN, "--out", "absent", "--resume"], "absent holds no run to resume"),

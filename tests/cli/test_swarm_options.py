@@ -255,7 +255,7 @@ def test_a_node_joins_a_folder_of_its_own_run_only(recipe, tmp_path):
     (tmp_path / "recipe.json").write_text(json.dumps(tree))
     (tmp_path / "north").mkdir()
     (tmp_path / "north" / "metrics.jsonl").write_text("")
-    refused("north exists; --resume goes on with that node")
+    refused("north exists; --resume goes on with it")
     require_folder(tmp_path, recipe(), True, "north")
 
 

@@ -64,6 +64,6 @@ def test_what_cannot_be_had_is_refused(config):
     tree = potluck.as_tree(config)
     tree["node"]["gpt"] = {"engine": {"name": "file", "path": "solutions.jsonl"}}
     author = potluck.from_tree(tree)
-    with pytest.raises(ConfigError, match=r"would have \[node.gpt\] write everything once more"):
+    with pytest.raises(ConfigError, match=r"would have \[node.gpt\] write all again"):
         controls(author, "own-part")
     assert len(controls(author, "alone")) == 2

@@ -107,7 +107,7 @@ WAY_OUT = (
     "^'south' has a tokenizer with fingerprint 752e.*, and 'north' one with 742e.*, but only token "
     r"ids came; set \[swarm\] text = 'always' on both sides, or take models of one tokenizer$"
 )
-NOWHERE = "sent problem 'nowhere/1', which this task has not"
+NOWHERE = "sent problem 'nowhere/1', which the task has not"
 UNKNOWN = {"problem": "nowhere/1"} | dict.fromkeys(("prompt", "messages"), lambda id: b"whatever")
 REFUSED = {
     "ids behind another template": (ALIKE, sent(ALIKE, "ids", prompt=another), OTHER_PROMPT),

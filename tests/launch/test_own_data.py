@@ -250,7 +250,7 @@ def test_a_function_gets_messages_where_the_data_holds_them_and_texts_elsewhere(
 @pytest.mark.parametrize(
     "options, way_out",
     [
-        ({"function": "plain"}, "; with format = 'text' in its [[reward]] it can"),
+        ({"function": "plain"}, "; it can with format = 'text' in [[reward]]"),
         (
             {"function": "polite", "format": "text"},
             "; with format = 'messages' in its [[reward]] it",

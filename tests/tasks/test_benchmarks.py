@@ -75,7 +75,7 @@ def test_a_line_that_is_no_problem_is_named_with_its_file(files, write):
 def test_a_folder_or_file_that_is_not_there_or_holds_nothing_is_named(files, tmp_path):
     name, path = files
     expected = {"gsm8k": "expected .*train.jsonl and test", "math500": "expected .*of MATH-500"}
-    nowhere = rf"task.path is '.*nowhere', but there is no folder /.*nowhere; {expected[name]}"
+    nowhere = rf"task.path: there is no folder /.*nowhere; {expected[name]}"
     refused(name, f"{path}/nowhere", nowhere)
     for file in tmp_path.iterdir():
         kept = file.read_bytes()

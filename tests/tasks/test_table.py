@@ -82,16 +82,16 @@ def test_the_built_in_prompt_asks_for_the_tags_where_tags_are_asked_for(write):
 
 HI = {"content": "Hi"}
 BAD_ROWS = {
-    "no object": ([], r"is \[\]; expected an object with a question and an answer"),
+    "no object": ([], r"is \[\]; expected an object with columns"),
     "no column": ({"promt": 1, "x": 2}, "has no column 'question'; it has promt, x"),
     "an empty question": (GOOD | {"question": " "}, "has an empty 'question'"),
     "messages without content": (GOOD | {"question": [{"role": "user"}]}, "expected a text, or m"),
     "an assistant": (GOOD | {"question": [HI | {"role": "assistant"}]},
                      r"messages of \['assistant'\] as 'question'; expected one of 'user', and"),
-    "an escape": (GOOD | {"question": "9\x1b[2J"}, r"has '\\x1b' at 1 of its 'question'"),
+    "an escape": (GOOD | {"question": "9\x1b[2J"}, r"has '\\x1b' at 1 of 'question'"),
     "an escape in a message": (
         GOOD | {"question": [{"role": "system", "content": "\x1b"}, HI | {"role": "user"}]},
-        r"has '\\x1b' at 0 of its 'question'"),
+        r"has '\\x1b' at 0 of 'question'"),
     "an empty answer": (GOOD | {"answer": "  "}, "has an empty 'answer'"),
     "yes": (GOOD | {"answer": True}, "has True as 'answer'; expected a text or a number"),
     "a list": (GOOD | {"answer": ["18"]}, r"has \['18'\] as 'answer'; expected a text or a number"),
@@ -99,7 +99,7 @@ BAD_ROWS = {
     "not JSON": ("9 + 9?", r"is '9 \+ 9\?', which is not JSON; expected an object"),
     "too deep": ("[" * 20_000, "which is not JSON"),
     "a huge integer": ("9" * 5_000, "which is not JSON"),
-    "a surrogate": (GOOD | {"question": "9\ud800"}, r"has '\\ud800' at 1 of its 'question'"),
+    "a surrogate": (GOOD | {"question": "9\ud800"}, r"has '\\ud800' at 1 of 'question'"),
     "a long row": (GOOD | {"x": "y" * 2**20}, "has more than 1048576 bytes"),
 }  # fmt: skip
 

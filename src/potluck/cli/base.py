@@ -34,9 +34,7 @@ def _tell_version(wanted: bool) -> None:
 def _potluck(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", callback=_tell_version, is_eager=True, help="Print the version and exit"
-        ),
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version"),
     ] = False,
 ) -> None:
     """Collaborative GRPO for language models that differ."""

@@ -28,20 +28,14 @@ ProblemCount = Annotated[
     typer.Option(min=1, help="Number of each split, from the first (200, or the recipe's)"),
 ]
 AnswerCount = Annotated[
-    int, typer.Option(min=0, help="Answers to each problem, for pass@k; 0: k of them")
+    int, typer.Option(min=0, help="Answers a problem, for pass@k; 0: k of them")
 ]
-LongestAnswer = Annotated[
-    int | None, typer.Option(min=1, help="Longest answer (512, or the recipe's)")
-]
-AnyModel = Annotated[
-    str, typer.Argument(help="A folder, a Hugging Face id, builtin:NAME, or RUN/NODE")
-]
+LongestAnswer = Annotated[int | None, typer.Option(min=1, help="Most tokens (512 or the recipe's)")]
+AnyModel = Annotated[str, typer.Argument(help="Folder, Hugging Face id, builtin:NAME or RUN/NODE")]
 AsRecipe = Annotated[
     Path | None, typer.Option(help="Evaluate as this recipe does (default for RUN/NODE: its run's)")
 ]
-ResultFile = Annotated[
-    str, typer.Option("--json", help="Write all results to this file; - is stdout")
-]
+ResultFile = Annotated[str, typer.Option("--json", help="Write results to this file; - is stdout")]
 
 
 @app.command("evaluate")
@@ -161,12 +155,8 @@ def replay_command(
         ),
     ] = None,
     node: Annotated[str, typer.Option(help="One node of the run (all that are here)")] = "",
-    rounds: Annotated[
-        int | None, typer.Option(min=1, help="Number of rounds, from the first")
-    ] = None,
-    folder: Annotated[
-        Path | None, typer.Option("--out", help="Folder of the results (RUN/replay)")
-    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds, from the first")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="Their folder (RUN/replay)")] = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Train again on a run's completions, by each method; compare with on-policy gradients."""

@@ -112,9 +112,7 @@ def _table(tree: Any, key: str) -> dict[str, Any]:
 @app.command("keys")
 def keys_command(
     name: Annotated[str, typer.Argument(help="The node's name in the recipe")],
-    file: Annotated[
-        Path | None, typer.Option("--out", help="File of the secret key (NAME.key)")
-    ] = None,
+    file: Annotated[Path | None, typer.Option("--out", help="Secret key's file (NAME.key)")] = None,
 ) -> None:
     """Make a node's key, and print the line that binds it to its name in a roster."""
     from potluck.exchange.keys.keys import make_key, roster_line

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 AT_ONCE = "stopped at once; --resume goes on from the last checkpoint"
 LIMITS = 5.0, 4 << 30
 """Values of [task] step_s and memory_gib, if they are not given."""
-ACTION = 'A turn to try; a call is {"name": ..., "arguments": {}}; may be repeated'
+TURN = 'A turn to try; a call is {"name": ..., "arguments": {}}; may be repeated'
 
 env = typer.Typer(no_args_is_help=True, help="Look at an environment before a run does.")
 app.add_typer(env, name="env")
@@ -42,7 +42,7 @@ app.add_typer(env, name="env")
 
 @app.command("demo")
 def demo_command(
-    folder: Annotated[Path, typer.Option("--out", help="Folder of the runs and the report")] = Path(
+    folder: Annotated[Path, typer.Option("--out", help="Folder of runs and report")] = Path(
         "potluck-demo"
     ),
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds")] = None,
@@ -82,12 +82,8 @@ def new_command(
 def check_command(
     name: Annotated[str, typer.Argument(metavar="FILE.py:NAME", help="A class, which is run")],
     environment: Annotated[bool, typer.Option("--environment", help="It has tools")] = False,
-    action: Annotated[
-        list[str] | None, typer.Option("--action", metavar="TEXT", help=ACTION)
-    ] = None,
-    rows: Annotated[
-        Path | None, typer.Option(help="Problems whose rows reset gets, as in task.path")
-    ] = None,
+    action: Annotated[list[str] | None, typer.Option("--action", metavar="TEXT", help=TURN)] = None,
+    rows: Annotated[Path | None, typer.Option(help="Rows that reset gets, as task.path")] = None,
 ) -> None:
     """Play an environment several times over, to see whether it repeats; it ends with 1 if not."""
     from potluck.tasks.environments.check import MOST_ROWS, check

@@ -41,8 +41,7 @@ def _controls(config: RunConfig, kind: ControlKind) -> list[Control]:
         return [_control(kind, (name,), _by_itself(config, kind, name)) for name in config.learners]
     for name in sorted(config.node.keys() - config.learners.keys()):
         raise ConfigError(
-            f"control 'own-part' would have [node.{name}] write everything once more; choose "
-            f"'half' or 'alone'"
+            f"control 'own-part' would have [node.{name}] write all again; choose 'half' or 'alone'"
         )
     own = replace(config, objective=replace(config.objective, others="none"))
     return [_control(kind, tuple(config.node), own)]

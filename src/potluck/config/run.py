@@ -71,7 +71,7 @@ class StopConfig(Options, frozen=True, kw_only=True):
     validation: float | None = None
     """Mean reward on the validation problems that is enough."""
     no_better: Amount = 0
-    """Patience: evaluations in a row with no better validation accuracy; 0: no limit."""
+    """Patience: evaluations in a row with no better validation result; 0: no limit."""
     rounds: Amount = 0
     """Rounds; 0: all. Unlike the run's ``rounds`` it leaves the learning rate's schedule alone."""
 
@@ -99,7 +99,8 @@ class LogConfig(Options, frozen=True, kw_only=True):
     group: str = ""
     """Group of the nodes' runs there; empty: the name of the run."""
     completions: Amount = 0
-    """Completions of a round in the trackers' table; 0: none, so no text leaves this machine."""
+    """Completions of each node and round in a table there; 0: none, so no text leaves this
+    machine."""
     wandb_mode: Literal["online", "offline"] = "online"
     """"offline" keeps everything in the run's folder, for a later ``wandb sync``."""
     callback: str = ""
@@ -156,7 +157,7 @@ class NodeConfig(Options, frozen=True, kw_only=True):
     gradient_clip_norm: Positive = 1.0
     """Largest L2 norm of an update's gradient; a longer one is scaled down to it."""
     micro_batch_tokens: Count = 4096
-    """Rows times longest row, prompts included, of a backward pass: for memory and speed alone."""
+    """Rows times longest row, prompts included, of a backward pass; it changes no result."""
     gradient_checkpointing: bool = False
     """True: activations are computed twice and not stored: less memory, slower."""
     sampling_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -194,7 +195,8 @@ class SwarmConfig(Options, frozen=True, kw_only=True):
     """Addresses of a swarm, and limits on what its nodes take from each other: docs/swarm.md."""
 
     transport: str = "zenoh"
-    """Transport of batches: "zenoh" from node to node; "folder": a folder or bucket of all."""
+    """Transport of batches: "zenoh" from node to node; "folder": a folder or bucket that all
+    see."""
     listen: tuple[str, ...] = ()
     """Addresses where others reach this node: ``tcp/0.0.0.0:7447``, ``tls/...``. Empty: none, as
     behind a NAT; ``connect`` then names a relay (``potluck relay``)."""
@@ -250,7 +252,8 @@ class RunConfig(Options, frozen=True, kw_only=True):
     group_size: Annotated[int, Meta(ge=2)] = 12
     """G: completions of one problem."""
     plan: Literal["vertical", "horizontal"] = "horizontal"
-    """Division of a round: "vertical": each has whole problems; "horizontal": a part of each."""
+    """Division of a round: "vertical", whole problems a node; "horizontal", a part of each
+    group."""
     shares: Literal["weight", "speed"] = "weight"
     """Measure of each node's share of a round: its ``weight``. "speed", of release 0.2.0, is
     refused: for nodes of unlike speed there is ``pace = "free"``."""

@@ -183,7 +183,8 @@ def cells(folder: Path, *, rounds: int | None, seeds: range) -> list[Cell]:
 
 
 def demo(folder: Path, *, rounds: int | None, seeds: range, console: Console) -> Result:
-    """Run the cells, write summary.json, report.html; raise PotluckError if a run breaks down."""
+    """Run the cells and write summary.json and report.html; raise PotluckError if the folder is in
+    use, or if a run breaks down."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise PotluckError(f"{folder} exists; name another folder with --out, or remove it")
     began, plan = time.monotonic(), cells(folder, rounds=rounds, seeds=seeds)

@@ -23,9 +23,7 @@ MOST = 1000
 """Nodes that are told of, at most; a hostile one may claim any number of names."""
 WHY_NOT_HERE = {
     errno.EADDRINUSE: "a node of yours may be running; end it, or choose another port",
-    **dict.fromkeys(
-        (errno.EACCES, errno.EPERM), "ports below 1024 are for root; choose another one"
-    ),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "ports below 1024 are for root; choose another"),
     errno.EADDRNOTAVAIL: "it is no address of this machine; 0.0.0.0 stands for all it has",
 }
 WHY_NOT_THERE: dict[type[OSError], str] = {

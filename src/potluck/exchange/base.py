@@ -10,8 +10,8 @@ from potluck.reports.status import PeerLine, StatusLine
 from potluck.types import Completion, PotluckError
 
 Waiting = Callable[[int, int], None]
-"""Function that is called again and again with (peers here, peers awaited). An error ends the
-wait."""
+"""Function that is called several times a second with (peers that are here, peers awaited). What it
+raises ends the wait."""
 
 Reason = Literal[
     "malformed", "too large", "forged", "replaced", "unknown sender",

@@ -90,9 +90,7 @@ class Agreement:
         empty if they are not to be compared), or the same messages, where there are texts."""
         own = self.prompt_digest(id)
         if own is None:
-            raise WireError(
-                f"{sender!r} sent problem {id!r}, which this task has not", "other task"
-            )
+            raise WireError(f"{sender!r} sent problem {id!r}, which the task has not", "other task")
         if question := message.questions.get(id):
             what, theirs, own = "messages", question, self.question_digest(id) or b""
         elif self.provenance.tokenizer == NO_TOKENIZER:

@@ -27,7 +27,7 @@ STOPPED = (130, -signal.SIGINT)
 
 
 class Child:
-    """One command, started with ``--display lines``. When this process is gone it stops."""
+    """One command with ``--display lines``. When this process is gone it stops as after Ctrl-C."""
 
     def __init__(self, name: str, words: Sequence[str], threads: int, lines: ChildLines) -> None:
         self.name = name

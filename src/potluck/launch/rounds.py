@@ -43,7 +43,8 @@ class StoppableProgress:
     def __init__(self, display: Display, interrupted: Callable[[], bool]) -> None:
         self.interrupted = interrupted
         self.is_begun = False
-        """True: a node has learned from a round that others have not: no time for a checkpoint."""
+        """True: a node has learned from a round that others have not: a checkpoint would be of
+        two."""
         self._display, self._shown = display, dict[str, PhaseProgress]()
 
     def __call__(self, node: str, phase: str, done: int, total: int) -> None:

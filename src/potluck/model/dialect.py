@@ -127,8 +127,8 @@ def _json(value: object, separators: tuple[str, str]) -> str:
 
 @lru_cache
 def _loose(text: str | None) -> str:
-    """Make a pattern of a template's text, open to calls' names and to space around JSON's
-    signs."""
+    """Make a pattern of a template's text that leaves open the space around JSON's signs, and the
+    names of calls."""
     if text is None:
         return NEVER
     words = [re.escape(w) for w in re.split(r"\s*([{}\[\]:,])\s*|\s+", text) if w]

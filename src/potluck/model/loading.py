@@ -194,7 +194,8 @@ def auto_device() -> str:
 
 
 def unused_accelerator() -> str:
-    """Name the accelerator that there seems to be though "auto" takes the CPU; empty: none."""
+    """Name the accelerator that seems to be here though "auto" takes the CPU; "": none, or
+    hidden."""
     if auto_device() != "cpu" or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return ""
     return seen_accelerator()

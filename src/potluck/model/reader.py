@@ -98,8 +98,8 @@ class Reader:
         return self._decode([int(id) for id in token_T if id < self.vocabulary], skip_special=True)
 
     def encode(self, prompt_P: np.ndarray, text: str) -> list[int] | None:
-        """Find a text's own ids behind a prompt, none of them special; None if none decode to
-        it."""
+        """Find the tokenizer's own ids of a text behind a prompt, none of them special; None if no
+        ids decode to it."""
         spellings = self._spellings(text)
         return next((s for s in spellings if self._decode_behind(prompt_P, s) == text), None)
 

@@ -26,7 +26,7 @@ class ShardedModel(LanguageModel):
     over all processes of its part of the gradient."""
 
     def __init__(self, policy: LanguageModel, device: torch.device) -> None:
-        """Use up ``policy``, equal on all processes; a part goes to ``device`` layer by layer."""
+        """Use up ``policy``, equal on all processes; own parts go to ``device`` layer by layer."""
         # Here and not above: torch has this name since 2.6, and one process does not need it.
         from torch.distributed.fsdp import fully_shard
 

@@ -4,7 +4,7 @@ A completion of any author is read as a row of this node's model. All that depen
 in ``read``: the prompt's template, ids of the same tokenizer or text of any other, special tokens,
 lengths, the stop token. What cannot be read exactly is left out, and counted with its reason.
 
-An episode is played again in an own environment: only its observations and rewards count.
+An episode is played again in this node's environment, whose observations and rewards count.
 """
 
 from collections import Counter, defaultdict
@@ -183,8 +183,8 @@ def read(
 def _spelled(
     completion: Completion, prompt_P: np.ndarray, model: Reader
 ) -> list[list[int]] | UnreadReason:
-    """Find the ids of a completion's text, by turns; those that its author ended so have a stop
-    token."""
+    """Find the ids of a completion's text, turn by turn, each with a stop token if its author ended
+    it so."""
     if completion.text is None:
         return "no text"
     if not completion.turns:

@@ -241,7 +241,7 @@ class RoundReport:
     texts: int | None = None
     """Number of texts that an author without weights wrote; null: the node learns."""
     cost: Mapping[str, float] = field(default_factory=dict)
-    """Cost of them: requests, prompt_tokens, completion_tokens, usd; what is 0 is left out."""
+    """Cost of texts: requests, prompt_tokens, completion_tokens, usd; what is 0 is left out."""
     seconds: Annotated[Mapping[str, float], Stat("Seconds", "seconds", "Time", parts=PHASES)] = (
         field(default_factory=dict)
     )
@@ -268,7 +268,8 @@ class EvaluationReport:
     out_of_distribution_problems: int | None = None
     """Number of those problems."""
     rewards: Mapping[str, float] = field(default_factory=dict)
-    """Mean of each reward function on the validation problems, before its weight."""
+    """Mean of each reward function on the validation problems, by its name, before its weight; left
+    out where the task's own grading is all."""
     partial: bool | None = None
     """True: some reward was neither 0 nor 1, so these are mean rewards and no accuracies."""
     at_end: bool | None = None

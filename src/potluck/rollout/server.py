@@ -84,8 +84,8 @@ class Address:
 
 
 class Client:
-    """A client that follows no redirect, which would take the key along; requests share no
-    socket."""
+    """A client of a server. It follows no redirect, which would take the key along, and each
+    request has a connection of its own."""
 
     def __init__(self, address: Address, root: str, *, proxies: bool) -> None:
         """Take the ``root`` that paths are added to; ``proxies`` of the environment are used."""

@@ -196,8 +196,8 @@ class TinkerSession:
             )
 
     def _datum(self, row: Pair, **column: np.ndarray) -> Any:
-        """Make a row: position i predicts token i + 1; a completion's numbers stand behind
-        zeros."""
+        """Make a row: position i of the input predicts token i + 1, and what belongs to the tokens
+        of the completion stands behind zeros."""
         ids, zeros = np.concatenate(row), np.zeros(len(row[0]) - 1)
         inputs = {k: np.concatenate([zeros, x]).astype(np.float32) for k, x in column.items()}
         return self._types.Datum(

@@ -173,7 +173,7 @@ def overlaps(task: Task) -> Iterator[str]:
     for earlier, later in combinations(asked, 2):
         if twice := asked[earlier].keys() & asked[later].keys():
             raise TaskError(
-                f"{min(twice)!r} is in {earlier} and in {later}; a problem belongs to one split"
+                f"{min(twice)!r} is in {earlier} and {later}; a problem is in one split"
             )
         known = set() if environment_of(task) else set(asked[earlier].values())
         if same := [id for id, question in asked[later].items() if question in known]:

@@ -53,8 +53,7 @@ class BenchmarkOptions(TaskOptions, frozen=True, kw_only=True):
         if self.path:
             if not (folder := Path(self.path).expanduser()).is_dir():
                 raise TaskError(
-                    f"task.path is {self.path!r}, but there is no folder {folder.absolute()}; "
-                    f"expected one with {files}"
+                    f"task.path: there is no folder {folder.absolute()}; expected one with {files}"
                 )
             rows = file_rows(str(folder / f"{part}.jsonl"), f"{files} in task.path")
         else:

@@ -62,7 +62,8 @@ class ReasoningGymOptions(
     other_parameters: Mapping[str, Any] | None = None
     """Parameters of the out-of-distribution problems; without them there is no such split."""
     tags: bool = True
-    """True: the answer stands in <think></think><answer></answer>; False: the completion is it."""
+    """True: the answer stands in <think></think><answer></answer>, with nothing outside; False: the
+    whole completion is the answer."""
     system_prompt: str = ""
     """System prompt instead of the built-in one, which asks for the tags."""
 

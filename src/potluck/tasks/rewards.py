@@ -152,9 +152,7 @@ class CustomRewards(DerivedTask):
                     _called(reward, other, answers, self._columns)
                 except TaskError:
                     raise error from None
-                raise TaskError(
-                    f"{error}; with format = {other!r} in its [[reward]] it can"
-                ) from error
+                raise TaskError(f"{error}; it can with format = {other!r} in [[reward]]") from error
 
     def graded(self, answers: Attempts) -> Graded:
         """Add up weight x number of each, and tell what each function returned, 0 for None. Raise
@@ -289,10 +287,7 @@ def _imported(what: str, place: str) -> tuple[ModuleType, Path]:
     """Import, and so run, a file or a module; return it, and its file."""
     file, is_file = Path(place).expanduser(), place.endswith(".py")
     if is_file and not file.is_file():
-        raise TaskError(
-            f"{what}: there is no file {file}; a relative path begins in the current "
-            f"directory, {Path.cwd()}"
-        )
+        raise TaskError(f"{what}: there is no file {file}; relative paths begin in {Path.cwd()}")
     try:
         module = _run(file) if is_file else importlib.import_module(place)
     except Exception as error:

@@ -105,9 +105,7 @@ def printable(text: str, key: str, where: str, *, expected: str) -> str:
     if not text.strip():
         raise TaskError(f"{where} has an empty {key!r}; expected {expected}")
     if odd := UNPRINTABLE.search(text):
-        raise TaskError(
-            f"{where} has {odd[0]!r} at {odd.start()} of its {key!r}; expected printable text"
-        )
+        raise TaskError(f"{where} has {odd[0]!r} at {odd.start()} of {key!r}; use printable text")
     return text
 
 

@@ -51,11 +51,13 @@ class TableOptions(PlayOptions, frozen=True, kw_only=True):
     skip_bad: bool = False
     """True: rows that are no problems are left out and counted; False: they end the run."""
     tags: bool = True
-    """True: the answer stands in <think></think><answer></answer>; False: the completion is it."""
+    """True: the answer stands in <think></think><answer></answer>, with nothing outside; False: the
+    whole completion is the answer."""
     system_prompt: str = ""
     """System prompt instead of a row's own and of the built-in one, which asks for the tags."""
     held_out: Amount | None = None
-    """Training problems that validate if no part is named; not given: a tenth, at most 512."""
+    """Training problems that validate if no validation part is named; not given: a tenth, <=
+    512."""
     validation: str = ""
     """File, or split of the data set, with the validation problems."""
     out_of_distribution: str = ""
@@ -73,7 +75,7 @@ class TableOptions(PlayOptions, frozen=True, kw_only=True):
     """Key of the file or split to train on."""
 
     def rows(self, key: str, place: str, refuse: Refuse) -> Iterable[SourceRow]:
-        """Read the rows of the recipe's file or split ``key``; raise TaskError if it cannot."""
+        """Read the recipe's file or split ``key``; raise TaskError if it cannot be read."""
         raise NotImplementedError
 
     def parts(self, refuse: Refuse = refuse_all) -> Parts:
@@ -244,9 +246,7 @@ def held_out(
 def problem_of(id: str, row: Any, where: str, rules: TableOptions) -> Problem:
     """Read the problem in ``row`` at ``where``; raise TaskError if ``rules`` need more of it."""
     if not isinstance(row, dict):
-        raise TaskError(
-            f"{where} is {reprlib.repr(row)}; expected an object with a question and an answer"
-        )
+        raise TaskError(f"{where} is {reprlib.repr(row)}; expected an object with columns")
     is_template = "{" in rules.question or "}" in rules.question
     asked = (_filled if is_template else _column)(row, rules.question, where)
     system, question = _asked(asked, rules.question, where)

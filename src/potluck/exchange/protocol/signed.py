@@ -124,9 +124,7 @@ class SignedStatus(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
                 if isinstance(value, int) and not 0 <= value <= MOST_COUNT:
                     raise WireError(f"a status line says {name} = {value}; 0 to 2^53 expected")
                 if isinstance(value, float) and not math.isfinite(value):
-                    raise WireError(
-                        f"a status line says {name} = {value}; a finite number expected"
-                    )
+                    raise WireError(f"a status line says {name} = {value}; finite number expected")
 
 
 class Payload(Protocol):

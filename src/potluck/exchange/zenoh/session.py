@@ -6,7 +6,7 @@
     messages <= 16 MiB         a claim beyond it is refused before memory is set aside
     connecting never ends      a node whose network is away trains on alone
 
-With [swarm.tls] nodes need a certificate of the swarm's authority, and speak under its name only.
+With [swarm.tls] a node needs a certificate of the swarm's authority, and speaks as itself alone.
 """
 
 import json

@@ -97,7 +97,7 @@ def _bring(place: str, checkpoint: Path, beside: Path, stored: torch.dtype) -> N
             tensors = {name: each.to(stored) for name, each in load_file(file).items()}
     except DAMAGED as error:
         raise RunFolderError(
-            f"no adapter comes from {place} ({error}); does the server have it?"
+            f"no adapter is at {place} ({error}); has the server lost it?"
         ) from error
     layers = {name.split(".lora_")[0].rpartition(".")[2] for name in tensors}
     told |= {"base_model_name_or_path": node.model, "target_modules": sorted(layers)}

@@ -59,7 +59,7 @@ def is_taken(folder: Path) -> bool:
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove what a killed process left unfinished in a node's folder, where none writes."""
+    """Remove what a killed process left unfinished in a node's folder; none may write there."""
     for part in (*folder.glob("*.part"), *folder.glob("*/*.part")):
         if part.is_dir():
             shutil.rmtree(part)
@@ -86,8 +86,7 @@ def exclusive(folder: Path, notify: Callable[[str], None]) -> Iterator[None]:
     except Timeout:
         holder = file.read_text(errors="replace").strip() or "another process"
         raise RunFolderError(
-            f"{folder} is in use by {holder}; wait until that ends or end it, or name another "
-            f"folder with --out"
+            f"{folder} is in use by {holder}; wait for its end, end it, or name another with --out"
         ) from None
     except OSError as error:
         if error.errno not in NO_LOCKS:

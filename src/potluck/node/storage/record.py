@@ -126,7 +126,8 @@ class Record:
         self._with_line |= lines.keys()
 
     def room_for_sample(self, size_bytes: int) -> float:
-        """Tell the bytes that a round may record: its share of ``size_bytes``, and what is left."""
+        """Tell the bytes that a round may record: its share of ``size_bytes``, and what others
+        left."""
         self._room_bytes += RECORDED * size_bytes
         return self._room_bytes
 

@@ -58,9 +58,7 @@ def require_folder(folder: Path, config: RunConfig, resume: bool, name: str = ""
     if not name:
         require_free(folder, resume)
     elif not resume and is_taken(own):
-        raise RunFolderError(
-            f"{own} exists; --resume goes on with that node, --out names another folder"
-        )
+        raise RunFolderError(f"{own} exists; --resume goes on with it, --out names another folder")
     elif resume and not own.is_dir():
         raise RunFolderError(f"{own} holds no node to resume; leave --resume out to start one")
     if (resume or name) and (folder / "recipe.json").exists():
@@ -68,7 +66,7 @@ def require_folder(folder: Path, config: RunConfig, resume: bool, name: str = ""
 
 
 def _require_no_difference(folder: Path, config: RunConfig, *, resume: bool, name: str) -> None:
-    """Raise RunFolderError if the run in ``folder`` differs in ``name``, or any node without it."""
+    """Raise RunFolderError if the run differs: in any node, or in ``name`` and what all share."""
     try:
         was = load(folder / "recipe.json")
     except ConfigError as error:

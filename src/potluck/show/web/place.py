@@ -65,9 +65,7 @@ class Place:
         path, feed = self._find()[0].get(run, (None, None))
         if path and not feed:
             return self._begun or WatchedRun(path)
-        raise NotHereError(
-            f"there is no run {run[:80]!r} here; the start page lists those that are"
-        )
+        raise NotHereError(f"there is no run {run[:80]!r} here; the start page lists all")
 
     def experiment(self, experiment: str) -> object:
         for name, (path, feed) in self._find()[0].items():

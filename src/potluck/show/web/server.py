@@ -149,8 +149,7 @@ def split_address(address: str) -> tuple[str, int | None]:
         return place.hostname or HOST, place.port
     except ValueError:
         raise PotluckError(
-            f"the page's address {address!r}: {address.rpartition(':')[2]!r} is no port; give "
-            f"HOST:PORT"
+            f"--web-at {address!r}: {address.rpartition(':')[2]!r} is no port; give HOST:PORT"
         ) from None
 
 
@@ -167,8 +166,7 @@ def open_socket(host: str, port: int | None) -> socket.socket:
                     f"this machine, or leave it out"
                 ) from None
     raise PotluckError(
-        f"the page at {host}:{port}: the port is in use; name another one, or leave it out and one "
-        f"that is free is taken"
+        f"the page at {host}:{port}: the port is in use; name another, or none for a free one"
     )
 
 

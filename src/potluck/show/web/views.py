@@ -116,8 +116,8 @@ class TextView(Struct, frozen=True, kw_only=True):
     turns: list[tuple[str, str]] = []
     """Messages of an episode, each with its role; "assistant": its model wrote it."""
     recorded: Recorded | None = None
-    """Record of its fate and its tokens; their texts, the stop token's too, may differ from
-    ``text``."""
+    """Record of its fate and its tokens. Their texts are those of single tokens, the stop token's
+    too, so they may differ from ``text``."""
 
 
 class TextsView(Struct, frozen=True, kw_only=True):

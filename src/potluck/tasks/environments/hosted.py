@@ -80,8 +80,8 @@ class HostedEnvironment:
         return self._spec.name
 
     def check(self, ids: Sequence[str]) -> None:
-        """Grade it by plays of these problems in fresh processes; raise EnvironmentFailed if none
-        is."""
+        """Play the starts of these problems in fresh processes, and grade it by that. Raise
+        EnvironmentFailed if it cannot be played."""
         limits = self._step_s, self._limit_bytes
         self.found = check(self._spec, limits, [self._start(id).row for id in ids])
         self.grade = self.found.grade
