@@ -1,7 +1,6 @@
-"""docs/tutorial.md and the README, block by block in an empty folder, as a reader would type them.
+"""docs/tutorial.md, block by block in an empty folder, as a reader would type it.
 
-Of their rounds a few are run: that a reward rises is asked of the examples (tests/examples). The
-README's Python is run by .ci/run, with the wheel in an empty environment.
+Of its rounds a few are run: that a reward rises is asked of the examples (tests/examples).
 """
 
 import os
@@ -9,13 +8,11 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from docs.test_pages import README, blocks
 from forked import potluck_program
 from potluck.config import load
 
@@ -119,20 +116,3 @@ def test_the_changes_that_the_page_proposes_change_the_recipe(tmp_path):
     recipe.write_text(next(b["text"] for b in BLOCK.finditer(PAGE) if b["kind"] == "toml"))
     for change in changes:
         assert load(recipe, shlex.split(change)) != load(recipe)
-
-
-# The README: its recipe with fewer rounds, its commands as they are.
-
-
-def test_the_recipe_and_the_commands_of_the_readme_run(tmp_path):
-    (recipe,) = blocks(README, "toml")
-    short = "problems_per_round = 4\ngroup_size = 4\n"
-    short += "evaluation = {problems = 5, out_of_distribution = 5}\n"
-    name = tomllib.loads(recipe)["name"]
-    (tmp_path / f"{name}.toml").write_text(short + with_rounds(recipe, 1), encoding="utf-8")
-    (commands,) = blocks(README, "sh")
-    with environment_of(tmp_path) as environment:
-        said = typed(commands, tmp_path, environment)
-    assert "watch it: http://" in said
-    assert "round 1/1" in said
-    assert (tmp_path / "my-model" / "README.md").exists()
