@@ -279,8 +279,7 @@ def outcome_of(config, folder, **options):
 
 
 def launch(folder):
-    """Do what ``torchrun --standalone --nproc-per-node 2`` does, with processes that are forked;
-    what they say is in FOLDER/said."""
+    """Do as ``torchrun --standalone --nproc-per-node 2``, in forked processes: FOLDER/said."""
     with (folder / "said").open("w") as said:
         for number in (1, 2):
             os.dup2(said.fileno(), number)

@@ -144,9 +144,7 @@ def test_a_vllm_server_gets_no_key_without_consent_either(tiny_models, tmp_path)
         consent(tiny.recipe(tiny_models, node=node), tmp_path, names=["small"])
 
 
-def test_what_one_copies_from_the_line_is_no_command_and_no_host_looks_like_another(
-    recipe, tmp_path
-):
+def test_a_copy_of_the_line_is_no_command_and_no_host_looks_like_another(recipe, tmp_path):
     with pytest.raises(ConfigError) as caught:
         consent(recipe("https://$(touch${IFS}x).example/v1"), tmp_path)
     assert "(--allow-key 'CLOUD_SECRET=$(touch${IFS}x).example')" in str(caught.value)
@@ -165,9 +163,7 @@ def test_each_file_that_the_recipe_names_is_told(desk):
     assert not any("absent" in note for note in notes)
 
 
-def test_the_controls_of_a_run_may_send_what_it_was_allowed(
-    chat, recipe, potluck_says, monkeypatch
-):
+def test_the_controls_of_a_run_may_send_what_it_may(chat, recipe, potluck_says, monkeypatch):
     pair, given = "CLOUD_SECRET=" + chat.url.split("/")[2], []
     config = recipe(chat.url)
     consent(config, Path("runs") / config.name, pair)

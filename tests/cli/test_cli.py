@@ -144,9 +144,7 @@ def test_new_writes_the_recipe_of_a_task(desk, potluck_says, task):
     }  # fmt: skip
 
 
-def test_new_then_check_starts_nothing_and_says_what_a_run_would_cost(
-    desk, potluck_says, monkeypatch
-):
+def test_new_then_check_starts_nothing_and_says_what_a_run_costs(desk, potluck_says, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     code, out, err = potluck_says("new", "first.toml")
     assert (code, err) == (0, "")
@@ -229,9 +227,7 @@ def test_a_run_a_look_at_it_and_a_resume_of_it(desk, recipe, potluck_says):
         (["--one-process", *sets(*ONE_ROUND)], "name", "{}"),
     ],
 )
-def test_neither_a_check_nor_a_run_prints_a_terminal_escape(
-    recipe, potluck_says, words, key, value
-):
+def test_neither_a_check_nor_a_run_prints_an_escape(recipe, potluck_says, words, key, value):
     words = [*words, *sets(f"{key}={value.format(ESCAPE_IN_TOML)}")]
     _, out, err = potluck_says("run", recipe, *words)
     assert "red" in out + err

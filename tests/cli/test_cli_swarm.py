@@ -77,9 +77,7 @@ ALONE = 'name = "a"\n[node.alone]\nmodel = "builtin:digits-small"\n'
         (["alone.toml"], ("one", Path("runs/a"), False, False)),
     ],
 )
-def test_several_nodes_have_a_process_each_unless_one_is_asked_for(
-    desk, potluck_says, ran, words, call
-):
+def test_nodes_have_a_process_each_unless_one_is_asked_for(desk, potluck_says, ran, words, call):
     (desk / "alone.toml").write_text(ALONE)
     assert potluck_says("run", *words)[0] == 0
     assert ran == [call]
@@ -255,9 +253,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("words, has_reached", OPTIONS)
-def test_every_option_of_join_reaches_the_node(
-    potluck_says, joined, monkeypatch, words, has_reached
-):
+def test_every_option_of_join_reaches_it(potluck_says, joined, monkeypatch, words, has_reached):
     monkeypatch.setattr("potluck.cli.watching.page_of", lambda *_, **__: nullcontext("here"))
     assert potluck_says(*JOIN)[0] == 0
     assert potluck_says(*JOIN, *words)[0] == 0

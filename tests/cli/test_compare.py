@@ -40,9 +40,7 @@ def started(monkeypatch):
     return runs
 
 
-def test_recipes_are_run_with_the_same_seeds_and_then_folders_do(
-    desk, recipes, potluck_says, started
-):
+def test_recipes_are_run_with_equal_seeds_and_then_folders_do(desk, recipes, potluck_says, started):
     words = "compare", *recipes, "--out", "found"
     code, said, complaint = potluck_says(*words, "--seeds", "2", "--set", "group_size=3")
     assert (code, complaint) == (0, "")

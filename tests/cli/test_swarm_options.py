@@ -142,9 +142,7 @@ def test_a_roster_binds_names_to_keys(recipe, opened, tmp_path):
         opened(recipe(f"swarm.roster={roster}"), tmp_path)
     swapped = bind(tmp_path, north=theirs, south=mine)
     own = f"swarm.key={tmp_path / 'mine.key'}"
-    with pytest.raises(
-        ExchangeError, match=r"mine.key holds the key of 'south', not of 'north'; na"
-    ):
+    with pytest.raises(ExchangeError, match=r"mine.key holds the key of 'south', not of 'north'"):
         opened(recipe(f"swarm.roster={swapped}", own), tmp_path)
     with pytest.raises(ConfigError, match=r"\[node.south\] is a member, but .* has no key for it"):
         opened(recipe(f"swarm.roster={bind(tmp_path, north=mine)}"), tmp_path)

@@ -311,9 +311,7 @@ def test_a_recipe_that_is_no_table_is_refused(tree):
 
 def test_a_file_that_cannot_be_read_is_named(toml, tmp_path):
     absent = tmp_path / "absent.toml"
-    with pytest.raises(
-        ConfigError, match=r"no recipe .*absent\.toml; `potluck new .*absent\.toml`"
-    ):
+    with pytest.raises(ConfigError, match=r"no recipe .*absent\.toml; `potluck new .*absent\.toml"):
         load(absent)
     with pytest.raises(ConfigError, match=r"run\.toml: Invalid value \(at line 1, column 8\)"):
         load(toml("name = ]"))

@@ -66,8 +66,7 @@ FILES = [*PAGES, *(p for p in sorted((ROOT / "deploy").rglob("*")) if p.is_file(
 
 
 def commands_of(path):
-    """The potluck commands of a file, each in words: they begin a line or a text in backquotes, or
-    follow a word that starts programs."""
+    """Potluck commands of a file, in words: they begin a line or backquotes, or follow "exec"."""
     text = re.sub(r"\\\n[ #]*", "", path.read_text(encoding="utf-8"))
     starts = r"^[ #]*|\bexec |\bsrun (?:--.* )?" + (
         "" if path in PAGES and path.name != "swarm.md" else "|`"

@@ -99,8 +99,7 @@ def alone(model):
 
 @pytest.fixture(scope="module")
 def compared(model):
-    """A built-in model and the tiny one, of another tokenizer; the first leaves before the second
-    comes."""
+    """A built-in model and the tiny one, of another tokenizer, one after the other in memory."""
     load, alive, steps = LanguageModel.load.__func__, [], []
 
     def watch(cls, *args, **named):
@@ -146,9 +145,7 @@ def test_the_report_is_what_a_loop_over_its_own_problems_gives(compared):
     assert len(some_right) > 2
 
 
-def test_the_second_model_is_asked_as_if_it_were_alone_whatever_its_tokenizer(
-    compared, alone, model
-):
+def test_the_second_model_is_asked_as_if_alone_whatever_its_tokenizer(compared, alone, model):
     assert compared["models"] == {"A": SMALL, "B": model}
     for split in (0, 1):
         assert per_problem(compared, split, "B") == per_problem(alone, split)
@@ -319,9 +316,7 @@ def command(potluck_says, model, monkeypatch):
     return lambda *words: potluck_says("evaluate", model, *small, *words)
 
 
-def test_the_command_prints_a_table_on_80_columns_and_its_options_reach_the_file(
-    desk, command, model
-):
+def test_the_command_prints_a_table_on_80_columns_and_options_reach_the_file(desk, command, model):
     words = "--set task.reward=hash --set sampling.temperature=0.5 --set sampling.top_k=3"
     words += " --set sampling.top_p=0.9 --k 2 --samples 5 --seed 4 --dtype bfloat16 --rows 3"
     words += f" --against {SMALL} --split validation --json found.json"
@@ -372,9 +367,7 @@ def test_what_the_command_cannot_take_is_one_line_beforehand(command, monkeypatc
     assert said in err
 
 
-def test_an_evaluation_that_is_stopped_says_so_and_leaves_the_old_report(
-    desk, command, monkeypatch
-):
+def test_a_stopped_evaluation_says_so_and_leaves_the_old_report(desk, command, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 

@@ -147,9 +147,7 @@ def test_a_stranger_takes_part_only_where_the_swarm_is_open(place):
 @pytest.mark.parametrize(
     "reason, complaint", [("malformed", "ends at byte 5"), ("other sampling", "temperature 2")]
 )
-def test_a_batch_that_its_author_signed_and_that_is_of_no_use_is_its_fault(
-    place, reason, complaint
-):
+def test_a_batch_that_its_author_signed_and_is_of_no_use_is_its_fault(place, reason, complaint):
     """And east is not disturbed."""
     south, (north, east) = place.liar("south"), place.nodes("north", "east")
     until(lambda: south.announce() or "south" in live(north), "south is there")

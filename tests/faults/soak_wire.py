@@ -57,8 +57,7 @@ class Outcome:
     reasons: set = field(default_factory=set)
     admitted: int = 0
     broken: list = field(default_factory=list)
-    """(number, kind, error) where something left a reader that is no WireError, or was accepted
-    beyond a limit."""
+    """(number, kind, error) where a reader raised no WireError, or accepted more than a limit."""
     peak_bytes: int = 0
     """The most that one batch took while it was read with the limits TIGHT."""
 

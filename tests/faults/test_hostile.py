@@ -1,5 +1,4 @@
-"""A member, with a session of its own to each of the nodes, that serves other bytes than it
-announces."""
+"""A member, with a session to each node, that serves other bytes than it announces."""
 
 import random
 import threading

@@ -31,9 +31,7 @@ def first_used(swarm, name, author, after):
     return min(rounds, default=None)
 
 
-def test_a_kill_costs_the_others_nothing_and_who_comes_back_is_used_within_two_rounds(
-    swarm, tmp_path
-):
+def test_a_kill_costs_the_others_nothing_and_who_is_back_is_used_within_two_rounds(swarm, tmp_path):
     plans = meshed("abcd", tmp_path, pause_s=PAUSE_S, deadline_s=DEADLINE_S)
     plans["c"] = replace(plans["c"], pause_s=0.4)
     peers = swarm.start_all(plans)

@@ -78,8 +78,7 @@ def column_of(numbers):
 
 
 def fields_beyond(generator):
-    """A number at or beyond its bound, a name that is none or means something to a terminal, or a
-    fingerprint of another size."""
+    """A number at its bound or beyond, a bad name, or a fingerprint of another size."""
     prints = [generator.randbytes(size) for size in (0, 15, 17, 70_000)]
     field, odd = generator.choice([
         *((name, (*WHOLE, *FLOATS)) for name in ("round", "top_k", "temperature", "top_p")),
@@ -108,8 +107,7 @@ def duplicates(generator):
 
 
 def with_body(generator, codec, token_X, logp_X, *, id_bits=ID_BITS, rest=None):
-    """A message of one completion with these numbers, which no check has seen; ``rest`` stands
-    for the last block."""
+    """An unchecked message of one completion with these numbers; ``rest`` is the last block."""
     one = completion([1] * len(token_X), problem="digits/0+1=")
     start, blocks = blocks_of(encode(terms().message(ROUND, (one,)), codec=codec))
     head = msgspec.msgpack.encode(replace(header_of(start, blocks[0]), id_bits=id_bits))

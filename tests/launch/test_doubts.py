@@ -79,9 +79,7 @@ def doubted_in_a_run(tiny_models, folder, *overrides):
     return [text.split(": ")[0] for text in hears.said if "forged" in text]
 
 
-def test_a_forger_is_told_of_once_for_each_way_in_which_it_stands_out(
-    tiny_models, tmp_path, forger
-):
+def test_a_forger_is_told_of_once_for_each_way_it_stands_out(tiny_models, tmp_path, forger):
     assert doubted_in_a_run(tiny_models, tmp_path / "run") == ["small", "small"]
 
 

@@ -1,5 +1,4 @@
-"""Runs whose answers are episodes: a game of a user's, in processes of its own, from recipe to
-resume."""
+"""Runs of episodes: a game of a user's, in processes of its own, from recipe to resume."""
 
 import shutil
 from pathlib import Path
@@ -154,9 +153,7 @@ def test_two_processes_of_one_node_cannot_play_together(recipe):
         require_processes(recipe(), ProcessGroup(0, 2), task)
 
 
-def test_a_server_that_would_write_while_a_node_learns_is_refused_before_it_is_asked(
-    recipe, tmp_path
-):
+def test_a_server_that_writes_while_a_node_learns_is_refused_before_it_is_asked(recipe, tmp_path):
     """It is not there; whoever asked it would hear that."""
     server = "node.small.engine={name='vllm',url='http://127.0.0.1:9',model='it',overlap=true}"
     words = r"\[node.small.engine\] overlap = true, but what plays in an environment .*; drop it"

@@ -137,9 +137,7 @@ def silenced(folder):
     return sum(shares)
 
 
-def test_the_habit_test_takes_less_in_a_run_that_goes_on_after_a_crash_to_the_bit(
-    easy, tmp_path, recipe
-):
+def test_the_habit_test_takes_less_and_goes_on_after_a_crash_to_the_bit(easy, tmp_path, recipe):
     run(recipe(), tmp_path / "on")
     assert silenced(tmp_path / "on") > 0
     crash(recipe(), tmp_path / "cut", 3)

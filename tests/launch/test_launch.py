@@ -69,9 +69,7 @@ def outcome(folder, rounds=4):
     }
 
 
-def test_a_run_repeats_to_the_last_bit_in_whatever_order_the_nodes_stand(
-    recipe, whole_outcome, tmp_path
-):
+def test_a_run_repeats_to_the_bit_in_whatever_order_nodes_stand(recipe, whole_outcome, tmp_path):
     run(recipe(names=NAMES[::-1]), tmp_path / "back")
     assert outcome(tmp_path / "back") == whole_outcome
     assert sum(line["rows_trained"] for line in whole_outcome["small"][0]) > 0
@@ -444,9 +442,7 @@ def test_every_option_of_a_run_is_tried_in_this_file_or_elsewhere():
     assert options == tried | ELSEWHERE
 
 
-def test_a_failure_of_the_last_evaluation_costs_nothing_that_was_learned(
-    recipe, tmp_path, monkeypatch
-):
+def test_a_failure_of_the_last_evaluation_costs_nothing_learned(recipe, tmp_path, monkeypatch):
     real = launch_module.LocalRounds.evaluate
 
     def breaks(*args, at_end):
@@ -493,9 +489,7 @@ def test_partners_that_ask_with_different_prompts_are_refused_before_the_first_r
     assert not (tmp_path / "run").exists()
 
 
-def test_a_node_that_has_nothing_to_write_is_not_missing_after_a_resume_either(
-    recipe, models, tmp_path
-):
+def test_a_node_that_has_nothing_to_write_is_not_missing_after_a_resume(recipe, models, tmp_path):
     def three(rounds):
         tree = as_tree(recipe(f"rounds={rounds}", "problems_per_round=2", "checkpoint_every=1"))
         tree["node"]["third"] = tree["node"]["small"]
@@ -562,9 +556,7 @@ def test_evaluations_ask_the_first_problems_of_their_splits_within_a_limit_of_th
     assert not trained & {*validation, *other}
 
 
-def test_a_full_disk_is_one_line_and_the_last_checkpoint_stands(
-    recipe, crashed, tmp_path, monkeypatch
-):
+def test_a_full_disk_is_a_line_and_the_checkpoint_stands(recipe, crashed, tmp_path, monkeypatch):
     folder = crashed(tmp_path)
 
     def full(*_, **__):

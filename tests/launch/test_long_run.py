@@ -130,9 +130,7 @@ def test_a_control_is_as_long_as_the_run_of_its_node(recipe, measured, tmp_path,
     assert compared == [1, 1]
 
 
-def test_nodes_are_compared_while_all_were_there_and_not_by_what_ended_one(
-    recipe, tmp_path, monkeypatch
-):
+def test_nodes_are_compared_while_all_are_there_and_not_by_the_end(recipe, tmp_path, monkeypatch):
     folder, config = tmp_path / "run", recipe("rounds=2", names=("large", "small"))
     run(replace(config, checkpoint_every=1), folder)
     answer = ControlAnswer("large", "alone", 0.5, 0.4, (0.1, 0.0, 0.2), 9, (9, 9), (0.9, 0.1))

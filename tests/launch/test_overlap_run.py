@@ -73,9 +73,7 @@ def test_a_round_is_written_with_the_weights_that_the_round_before_began_with(
 
 
 @pytest.mark.parametrize("overlap", [True, False])
-def test_the_next_round_is_asked_for_before_this_one_is_learned_from(
-    recipe, server, tmp_path, overlap
-):
+def test_the_next_round_is_asked_before_this_one_is_learned_from(recipe, server, tmp_path, overlap):
     class Looks(Listener):
         def round_done(self, node, report):
             while len(server.asked()) < wanted:
@@ -115,9 +113,7 @@ def test_what_is_learned_again_after_a_crash_ends_as_it_would_have(recipe, tmp_p
     assert left[0] == left[1]
 
 
-def test_ctrl_c_while_the_next_round_is_being_written_leaves_a_run_that_goes_on(
-    recipe, server, tmp_path
-):
+def test_ctrl_c_while_the_next_round_is_written_leaves_a_run_that_goes_on(recipe, server, tmp_path):
     """The next round is then written with the weights of the checkpoint: the older ones that an
     unbroken run has it written with are in none."""
 

@@ -253,9 +253,9 @@ def test_a_function_gets_messages_where_the_data_holds_them_and_texts_elsewhere(
         ({"function": "plain"}, "; it can with format = 'text' in [[reward]]"),
         (
             {"function": "polite", "format": "text"},
-            "; with format = 'messages' in its [[reward]] it",
+            "; it can with format = 'messages' in [[reward]]",
         ),
-        ({"function": "polite", "said": "9+9?"}, "; with format = 'messages' in its [[reward]] it"),
+        ({"function": "polite", "said": "9+9?"}, "; it can with format = 'messages' in [[reward]]"),
     ],
 )
 def test_a_function_is_tried_once_before_any_model_is_loaded(example, options, way_out):

@@ -165,9 +165,7 @@ def test_two_rounds_of_full_weights(server, tmp_path):
     assert_all_ours(tmp_path / "run", 2)
 
 
-def test_three_rounds_of_which_each_is_written_while_the_one_before_is_learned_from(
-    server, tmp_path
-):
+def test_three_rounds_are_each_written_while_the_one_before_is_learned_from(server, tmp_path):
     run(recipe(server, rounds=3, table={"overlap": True}), tmp_path / "run")
     for line in lines(tmp_path / "run", "large"):
         own, seconds = line["sources"]["large"], line["seconds"]
@@ -224,9 +222,7 @@ def test_the_wrong_mode_is_refused_at_the_default_tolerance(server, tmp_path):
 
 
 @pytest.mark.skipif(not PYTHON, reason="needs a server of its own")
-def test_a_server_that_is_killed_in_the_middle_of_a_round_goes_on_with_its_weights(
-    server, tmp_path
-):
+def test_a_server_killed_in_the_middle_of_a_round_goes_on_with_its_weights(server, tmp_path):
     class Kills(Listener):
         """Kills the server in the second round, once the first answer of it is here."""
 

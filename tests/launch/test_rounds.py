@@ -218,9 +218,7 @@ def soon(monkeypatch):
 
 
 @pytest.mark.parametrize("names", [["small"], ["large", "small"]])
-def test_nodes_of_one_process_and_a_node_by_itself_are_never_alone(
-    soon, tmp_path, tiny_models, names
-):
+def test_nodes_of_a_process_and_one_by_itself_are_never_alone(soon, tmp_path, tiny_models, names):
     shown, nodes = Hears(), {name: tiny_models[name] for name in names}
     run(tiny.recipe(nodes, "rounds=2", "problems_per_round=2"), tmp_path / "run", display=shown)
     assert ALONE not in shown.said

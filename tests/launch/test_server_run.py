@@ -62,9 +62,7 @@ def test_a_node_writes_through_a_server_and_another_here_and_both_learn_from_bot
     assert (tmp_path / "run" / "small" / "served").is_dir()
 
 
-def test_the_difference_of_each_writing_is_measured_and_its_growth_is_told(
-    recipe, server, tmp_path
-):
+def test_the_difference_of_writings_is_measured_and_its_growth_is_told(recipe, server, tmp_path):
     class Ages(Listener):
         """Has the server keep its weights from the second round on."""
 

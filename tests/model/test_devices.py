@@ -72,9 +72,7 @@ def test_a_run_says_in_one_line_that_it_takes_the_cpu_and_only_where_nobody_chos
     chosen = tiny.recipe(tiny_models, "node.small.device=cpu", "rounds=1")
     run(chosen, tmp_path / "run", display=shown)
     (line,) = [text for text in shown.said if "takes the CPU" in text]
-    assert line.startswith(
-        'large: device = "auto" takes the CPU: this machine seems to have an NVI'
-    )
+    assert line.startswith('large: device = "auto" takes the CPU: this machine seems to have an NV')
     both = tiny.recipe(tiny_models, "node.small.device=cpu", "node.large.device=cpu")
     assert notes_on_devices(both) == []
     machine(visible="")

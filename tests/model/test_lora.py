@@ -99,9 +99,7 @@ def test_an_adapter_that_is_not_there_or_damaged_is_named(tmp_path, damage):
     (["query"], r"targets = \['query'\].* Qwen2ForCausalLM has down_proj, gate"),
     (["q_proj", "v_porj"], r"has 'v_porj', which is no layer; .* up_proj, v_proj; or"),
 ])  # fmt: skip
-def test_a_name_that_fits_nothing_is_refused_with_those_that_do_even_where_others_fit(
-    targets, complaint
-):
+def test_a_name_that_fits_nothing_is_refused_with_those_that_do(targets, complaint):
     with pytest.raises(ModelError, match=complaint):
         adapted(targets=targets)
 

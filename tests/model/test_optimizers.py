@@ -40,9 +40,7 @@ def kinds_of_moments(optimizer):
     "optimizer, kind",
     [("adamw", torch.float32), ("adamw-8bit", torch.uint8)],
 )
-def test_moments_are_of_the_kind_named_and_come_back_from_a_checkpoint(
-    model, tmp_path, optimizer, kind
-):
+def test_moments_are_of_a_kind_and_come_back_from_a_checkpoint(model, tmp_path, optimizer, kind):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     run(recipe(model, optimizer), whole)
     learner = make_learner(recipe(model, optimizer), "one", whole / "one", 2)
@@ -53,9 +51,7 @@ def test_moments_are_of_the_kind_named_and_come_back_from_a_checkpoint(
     assert weights(whole, 2) != weights(whole, 1)
 
 
-def test_without_its_library_the_optimiser_is_refused_with_the_way_out(
-    model, tmp_path, monkeypatch
-):
+def test_without_a_library_the_optimiser_is_refused_with_the_way_out(model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "bitsandbytes.optim.adamw", None)
     with pytest.raises(ModelError, match=r"pip install 'potluck\[eightbit\]', or set optimizer"):
         make_learner(recipe(model, "adamw-8bit"), "one", tmp_path, 0)

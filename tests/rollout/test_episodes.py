@@ -163,9 +163,7 @@ def test_a_failed_episode_is_left_out_and_one_that_cannot_begin_stops_the_writin
     left = {(c.problem_id, c.index) for c in whole} - {(c.problem_id, c.index) for c in written}
     assert {id for id, _ in left} == {"p1"}
     assert all(len(c.turns) == 1 for c in written if c.problem_id == "p1")
-    with pytest.raises(
-        RolloutError, match="no episode of 'p3' can begin: the game of p3 raised in"
-    ):
+    with pytest.raises(RolloutError, match="no episode of 'p3' can begin: the game of p3 raised"):
         play(policy(), Here(fails={"p3": 0}))
 
 

@@ -213,9 +213,7 @@ def test_a_filtered_turn_is_none_and_one_of_too_many_bytes_is_none(server, autho
 
 
 @pytest.mark.parametrize("at, requests", [(0, 3), (2, 5)])
-def test_an_episode_that_the_environment_fails_in_is_left_out_and_told(
-    server, author, at, requests
-):
+def test_an_episode_whose_environment_fails_is_left_out_and_told(server, author, at, requests):
     made = author(Here(Walk, fails={"p1": at}))
     written = write(made, count=1)
     assert [c.problem_id for c in written.completions] == ["p0"]

@@ -203,9 +203,7 @@ ENDLESS = json.dumps(WHOLE).encode() + b" " * 2**20
 
 
 @pytest.mark.parametrize("garbage", [GARBAGE["no JSON"], ENDLESS])
-def test_an_answer_that_is_none_is_told_counted_at_its_most_and_no_more_is_asked(
-    server, author, garbage
-):
+def test_a_garbled_answer_is_told_counted_at_its_most_and_no_more_is_asked(server, author, garbage):
     server.twist = lambda answer: garbage
     made = author(concurrency=1)
     written = write(made)
@@ -231,9 +229,7 @@ def test_what_is_no_answer_and_every_cut_of_one_is_refused():
 
 
 @pytest.mark.parametrize("status", [402, 408, 504, 524, 529])
-def test_what_may_pass_leaves_a_round_empty_and_is_told_once_until_it_is_back(
-    server, author, status
-):
+def test_what_may_pass_leaves_a_round_empty_and_is_told_once_until_back(server, author, status):
     # Without money left (402) nothing is asked a second time.
     made = author(concurrency=1, retries=int(status == 402))
     for _ in range(2):

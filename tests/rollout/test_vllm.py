@@ -145,9 +145,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_asked(server, engi
     assert server.seen == []
 
 
-def test_the_server_reloads_when_the_weights_have_changed_and_only_then(
-    server, engine_of, tmp_path
-):
+def test_the_server_reloads_when_weights_have_changed_and_only_then(server, engine_of, tmp_path):
     engine = engine_of()
     (tmp_path / "served" / "notes").mkdir(parents=True)
     for _ in range(2):
@@ -489,9 +487,7 @@ def test_no_proxy_is_asked_and_a_path_before_v1_is_kept(server, engine_of, monke
     assert server.paths()[-1] == "/deep/v1/models"
 
 
-def test_a_server_that_sleeps_is_woken_in_two_steps_and_sent_its_weights_each_time(
-    server, engine_of
-):
+def test_a_sleeping_server_is_woken_in_two_steps_and_sent_its_weights_each_time(server, engine_of):
     engine = engine_of(sleeps=True)
     for _ in range(2):
         assert_ours(engine, write(engine))

@@ -99,9 +99,7 @@ def test_each_step_is_that_of_the_local_learner(method, reduces, batches, server
     assert len(sent) > 1, "unlike numbers of rows would show a mean that moves with them"
 
 
-def test_a_row_that_the_server_reads_as_nan_is_left_out_or_ends_the_run(
-    batches, remote, monkeypatch
-):
+def test_a_row_that_a_server_reads_as_nan_is_left_out_or_ends_the_run(batches, remote, monkeypatch):
     theirs, batch = remote(ObjectiveConfig(**LWS)), batches[0]
     read, which = theirs.session.logp, ["other"]
     by = [c.author for c in batch.completions]

@@ -365,9 +365,7 @@ def archive(server, tmp_path):
         host.shutdown()
 
 
-def test_an_export_brings_the_adapter_and_completes_it(
-    server, whole, tmp_path, monkeypatch, archive
-):
+def test_an_export_brings_and_completes_the_adapter(server, whole, tmp_path, monkeypatch, archive):
     place = whole.folder / "big/checkpoints/000002"
     where = checkpoint.served(place)
     monkeypatch.setenv("TINKER_API_KEY", "tml-own")
@@ -401,9 +399,7 @@ def test_an_export_brings_the_adapter_and_completes_it(
         LanguageModel.load(str(place))
 
 
-def test_what_is_no_adapter_of_a_server_is_not_exported(
-    server, whole, tmp_path, archive, monkeypatch
-):
+def test_what_is_no_adapter_of_it_is_not_exported(server, whole, tmp_path, archive, monkeypatch):
     run_folder = shutil.copytree(whole.folder, tmp_path / "run")
     node, out, address = str(run_folder / "big"), tmp_path / "out", server.archive
     whole = archive.read_bytes()

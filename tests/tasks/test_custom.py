@@ -214,9 +214,7 @@ def test_what_a_function_raises_is_told_with_its_line():
         asked(paid_by(by(h)), "a", "b")
 
 
-def test_a_function_is_found_from_the_current_directory_or_as_a_module_on_the_path(
-    desk, monkeypatch
-):
+def test_a_function_is_found_from_this_directory_or_as_a_module_on_the_path(desk, monkeypatch):
     (desk / "deep").mkdir()
     for name in ("deep/my rewards.py", "module_of_rewards.py"):
         (desk / name).write_text(SAME)

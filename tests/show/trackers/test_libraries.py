@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import struct
 import threading
 from collections import defaultdict
@@ -36,6 +37,8 @@ def home(tmp_path_factory):
         import wandb
         from trackio import sqlite_storage
 
+        # Asked for once in a process, which may come back to these tests after others.
+        shutil.rmtree(sqlite_storage.TRACKIO_DIR, ignore_errors=True)
         # Its own lock gives up after ten seconds, which a busy machine takes to write.
         patch.setattr(sqlite_storage, "ProcessLock", FileLock)
         yield folder

@@ -98,9 +98,7 @@ def test_a_node_whose_page_cannot_be_does_not_begin(tmp_path, potluck_says):
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_the_page_stays_until_ctrl_c_in_a_terminal_alone(
-    tmp_path, monkeypatch, capsys, is_terminal
-):
+def test_the_page_stays_until_ctrl_c_in_a_terminal(tmp_path, monkeypatch, capsys, is_terminal):
     def wait():
         raise KeyboardInterrupt
 

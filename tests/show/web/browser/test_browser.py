@@ -175,9 +175,7 @@ def test_names_and_texts_of_strangers_are_text_and_nothing_runs(told, address, s
 # ------------------------------------------------------------------ size
 
 
-def test_64_nodes_and_500_rounds_are_drawn_as_what_can_be_seen_and_printed_whole(
-    told, address, show
-):
+def test_64_nodes_and_500_rounds_are_drawn_as_what_is_seen_and_printed_whole(told, address, show):
     told.whole = made_run([f"node-{place:02}" for place in range(64)], 500)
     page = show(f"{address}#/run/", viewport={"width": 1000, "height": 300})
     row(page, "node-00").wait_for()
