@@ -63,7 +63,7 @@ def test_a_line_that_is_no_problem_is_named_with_its_file(files, write):
     name, path = files
     question = {"gsm8k": "question", "math500": "problem"}[name]
     gold, message = {"gsm8k": ("#### 1 #### 2", "has ' 1 #### 2' as"),
-                     "math500": ("\x1b[2J", "of its 'answer'; expected print")}[name]  # fmt: skip
+                     "math500": ("\x1b[2J", "of 'answer'; use print")}[name]  # fmt: skip
     for line, said in (
         ({question: "9?", "answer": gold}, message),
         ({"answer": "#### 18"}, f"has no column '{question}'"),

@@ -248,7 +248,7 @@ def test_a_function_that_cannot_be_loaded_is_told_in_one_line_with_where_it_was_
         (write("def f(:"), r"cannot be imported \(SyntaxError: "),
         (write("1 / 0"), r"imported \(ZeroDivisionError: division by zero\); expected a module"),
         (write("f = 1"), r"'f' is no function in rewards2\.py"),
-        ("none.py:f", rf"there is no file none\.py; .*directory, {desk}"),
+        ("none.py:f", rf"there is no file none\.py; .* begin in {desk}"),
         ("no_such.module:f", r"cannot be imported \(ModuleNotFound"),
         ("sys:exit", "module sys has no file"),
     ):
