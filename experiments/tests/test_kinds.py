@@ -29,12 +29,10 @@ def there():
 def changed(there, change):
     """The results of what ``change`` makes of each cell; None: it is not there."""
     cells = {name: change(cell) for name, cell in there.cells.items()}
-    return results_of(
-        there.suite, there.scale, {name: cell for name, cell in cells.items() if cell}
-    )
+    return results_of(there.suite, there.scale, {n: c for n, c in cells.items() if c})
 
 
-def test_a_pair_that_lacks_the_default_or_a_half_is_left_out_and_one_control_costs_itself_alone(
+def test_a_pair_that_lacks_the_default_or_a_half_is_left_out_and_one_control_costs_itself(
     there,
 ):
     (whole,) = [kind for kind in newest(there) if kind.name == "near"]

@@ -132,9 +132,7 @@ def test_a_vocabulary_of_pairs_is_the_same_each_time_and_loses_nothing(script, k
             assert tokenizer.decode(ids) == text
 
 
-def test_what_is_not_accepted_is_drawn_again_and_every_try_is_told(
-    brief, tmp_path, monkeypatch, capsys
-):
+def test_what_is_refused_is_drawn_again_and_every_try_is_told(brief, tmp_path, monkeypatch, capsys):
     def tries(name, function, *numbers):
         left, asked = iter(numbers), []
         with monkeypatch.context() as patch:

@@ -166,9 +166,7 @@ def test_what_is_at_hand_is_looked_at_where_other_data_is_not_here(tmp_path):
 
 def test_checks_load_a_tokenizer_once_and_the_next_ones_its_new_files(monkeypatch, tmp_path):
     loaded, load_tokenizer = [], loading.load_tokenizer
-    monkeypatch.setattr(
-        loading, "load_tokenizer", lambda at: loaded.append(at) or load_tokenizer(at)
-    )
+    monkeypatch.setattr(loading, "load_tokenizer", lambda x: loaded.append(x) or load_tokenizer(x))
     config = potluck.load(STARTING_RECIPE, ["sampling.max_prompt_tokens=40"])
     for _ in range(2):
         prepare(config, config.node, tmp_path, trust_code=False)

@@ -97,9 +97,7 @@ def test_certificates_reach_the_session_with_the_names_of_all_members(recipe, op
 
 @pytest.mark.parametrize("key", ["stranger_share", "strangers_share"])
 def test_a_share_in_which_no_strangers_group_has_a_place_is_refused(recipe, key):
-    with pytest.raises(
-        ConfigError, match=rf"{key} is 0.16, but one group beside 5 others is 0.167"
-    ):
+    with pytest.raises(ConfigError, match=rf"{key} is 0.16, but one group beside 5 others is 0.16"):
         recipe("swarm.open=true", f"swarm.{key}=0.16")
     recipe("swarm.open=true", f"swarm.{key}=0.17")
     recipe("swarm.open=true", f"swarm.{key}=0")

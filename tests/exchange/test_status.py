@@ -88,9 +88,7 @@ def test_authors_of_fewest_completions_are_left_out_until_a_line_fits():
     assert len(data) <= LINE_BYTES
     kept = decoded(data)[0].authors
     assert len(kept) >= 8
-    assert [kept[name] for name in kept] == [
-        long[name] for name in list(long)[: -len(kept) - 1 : -1]
-    ]
+    assert [kept[n] for n in kept] == [long[name] for name in list(long)[: -len(kept) - 1 : -1]]
 
 
 def test_texts_are_cut_and_numbers_that_are_none_are_left_out():

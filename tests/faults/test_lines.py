@@ -76,9 +76,7 @@ def partition(swarm, network, folder, *, cut_s, pause_s, deadline_s):
     for relay in across:
         relay.heal()
     sent = set().union(*(swarm.sent(name) for name in plans))
-    swarm.wait_for(
-        "everything comes after healing", lambda: all(swarm.got(n) >= sent for n in plans)
-    )
+    swarm.wait_for("all comes after healing", lambda: all(swarm.got(n) >= sent for n in plans))
     healed = max(swarm.last_round(name, "begin") for name in plans)
     swarm.wait_for(
         "rounds are whole again",

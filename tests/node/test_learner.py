@@ -142,12 +142,8 @@ def oracle(
         if objective.beta:
             other = tiny.policy(sharpness=3).network.double()
             both = zip(logp, rows, strict=True)
-            mine, of = zip(
-                *((lp, row) for lp, row in both if row[1].author == "north"), strict=True
-            )
-            ref = [
-                [x.item() for x in row_logp(other, *row, temperature, heard(row[1]))] for row in of
-            ]
+            mine, of = zip(*((x, row) for x, row in both if row[1].author == "north"), strict=True)
+            ref = [[x.item() for x in row_logp(other, *r, temperature, heard(r[1]))] for r in of]
             kl = paper.distances(mine, ref)
             total = total - objective.beta * paper.normalised(kl, **counted)
         (-total).backward()

@@ -200,9 +200,7 @@ def test_an_unfinished_completion_costs_no_algebra(write, monkeypatch):
 
 
 def recipe(**tables):
-    return from_tree(
-        {"name": "tiny", "node": {"small": {"model": "builtin:digits-small"}}} | tables
-    )
+    return from_tree({"name": "a", "node": {"small": {"model": "builtin:digits-small"}}} | tables)
 
 
 def test_a_recipe_names_it_and_every_option_reaches_it(write):

@@ -94,9 +94,7 @@ def test_a_text_beyond_the_limit_has_no_answer():
 
 def test_a_number_as_people_write_it_is_read_and_anything_else_refused():
     for value, written in NUMBERS.items():
-        assert {text: one_number(text) for text in written} == dict.fromkeys(
-            written, Decimal(value)
-        )
+        assert {t: one_number(t) for t in written} == dict.fromkeys(written, Decimal(value))
         assert [text for text in written if not same_number(value, text)] == []
     assert [text[:40] for text in NO_NUMBERS if one_number(text) is not None] == []
 

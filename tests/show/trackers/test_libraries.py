@@ -51,9 +51,7 @@ def about(node, folder):
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
-    models = {
-        name: tiny.save(tmp_path_factory.mktemp(name), seed=i) for i, name in enumerate(NODES)
-    }
+    models = {n: tiny.save(tmp_path_factory.mktemp(n), seed=i) for i, n in enumerate(NODES)}
 
     changes = {
         "rounds": 4,

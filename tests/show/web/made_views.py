@@ -55,9 +55,7 @@ def made_run(nodes: Sequence[str] = ("large", "small", "wide"), rounds: int = 60
 
 def states(view: views.RunView, **changes: dict[str, Any]) -> list[views.NodeView]:
     """Return the run's nodes, those in ``changes`` in another state."""
-    return [
-        msgspec.structs.replace(node, **changes.get(node.name, {})) for node in view.nodes or []
-    ]
+    return [msgspec.structs.replace(n, **changes.get(n.name, {})) for n in view.nodes or []]
 
 
 def made_node(name: str, place: int, rounds: int) -> views.NodeView:
