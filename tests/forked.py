@@ -28,7 +28,9 @@ PRELOADED = (
     "fork_server",
 )
 COMMAND = [sys.executable, "-m", "potluck"]
-
+SERVER = forkserver._forkserver
+PLACE = ("_forkserver_address", "_forkserver_authkey")
+"""What a process has to know of the server, to have others forked by it."""
 
 PROGRAM = """#!{python} -IS
 import json, os, socket, sys
@@ -42,7 +44,7 @@ with socket.socket(socket.AF_UNIX) as server:
 
 
 def fork_context(*preloaded):
-    """Return what starts processes that are forked; all of a test process have one server."""
+    """Return what starts forked processes; those of a test process, and theirs, have one server."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*PRELOADED, *preloaded])
     paths = [str(Path(potluck.__file__).parents[1]), str(Path(__file__).parent)]
@@ -53,7 +55,7 @@ def fork_context(*preloaded):
         # node with code 1 and a traceback.
         resource_tracker.ensure_running()  # the server asks for it, which lets Ctrl-C through
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        forkserver.ensure_running()
+        SERVER.ensure_running()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
 
@@ -67,8 +69,9 @@ class Forked:
         with ExitStack() as stack:
             self.stdout, out = _stream(stack, stdout)
             self.stderr, err = _stream(stack, out if stderr == subprocess.STDOUT else stderr)
-            work = (words[3:], env, os.getcwd(), out, err, process_group)
-            self._process = fork_context().Process(target=self.run, args=work)
+            context = fork_context()
+            work = (words[3:], env, os.getcwd(), out, err, process_group, place_of_server())
+            self._process = context.Process(target=self.run, args=work)
             self._process.start()
         self.pid = self._process.pid
 
@@ -141,8 +144,9 @@ def _answer(caller):
         with caller.makefile("rb") as said:
             words, folder, env = json.load(said)
         with Connection(out, readable=False) as out, Connection(err, readable=False) as err:
-            work = (words, env, folder, out, err, None)
-            process = fork_context().Process(target=run_command, args=work)
+            context = fork_context()
+            work = (words, env, folder, out, err, None, place_of_server())
+            process = context.Process(target=run_command, args=work)
             process.start()
         process.join()
         code = process.exitcode
@@ -155,7 +159,12 @@ def _stream(stack, where):
     return read and os.fdopen(read, "rb"), stack.enter_context(Connection(write, readable=False))
 
 
-def run_command(words, env, folder, out, err, process_group):
+def place_of_server():
+    return {name: vars(SERVER)[name] for name in PLACE if name in vars(SERVER)}
+
+
+def run_command(words, env, folder, out, err, process_group, server):
+    vars(SERVER).update(server, ensure_running=lambda: None)
     if process_group is not None:
         os.setpgid(0, process_group)
     for number, stream in ((1, out), (2, err)):

@@ -24,8 +24,7 @@ class NotReady(Exception):
 
 
 class Confined:
-    """A process that answers a line at a time, for one thread. It starts, also again, when
-    asked."""
+    """A process that answers a line at a time, for one thread; asking starts it, again if ended."""
 
     def __init__(
         self,

@@ -81,9 +81,9 @@ class Environment(Protocol):
     def replay(
         self, problem: Problem, turns: Sequence[Turn], written: Completion | None = None
     ) -> Episode:
-        """Play these turns from the start, in another process. One that was played before comes
-        from memory; with ``grade`` "own" only such a one, which ``written``, an own completion,
-        tells from others of the same turns. Else, and beyond a limit, raise EnvironmentFailed."""
+        """Play these turns from the start, in another process; an episode played before comes from
+        memory. With ``grade`` "own" none is played; ``written``, an own completion, tells it from
+        others of the same turns. Raise EnvironmentFailed if it is not there, or beyond a limit."""
 
 
 def text_of(turns: Sequence[Turn]) -> str:

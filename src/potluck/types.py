@@ -309,7 +309,7 @@ class Group:
 
     problem: Problem
     rows: tuple[Row, ...]
-    """[G]: in step by author, then index, alike everywhere; at an own pace own rows first."""
+    """[G]: in step by author, then index, on every node alike; at an own pace own rows first."""
     rewards: tuple[float, ...]
     """[G] graded here. Rewards are never taken from a peer."""
     parts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)

@@ -292,7 +292,7 @@ def test_rounds_that_are_missing_or_damaged_are_said_before_anything_is_learned(
             next(replay(plan, say=pytest.fail))
     shutil.rmtree(copied / "small" / "rounds")
     before = everything_in(copied)  # a folder of rounds that is missing is not made
-    with pytest.raises(ReplayError, match=r"there is no .*rounds, but 'small' learned rounds"):
+    with pytest.raises(ReplayError, match=r"no .*rounds is here, but 'small' learned from it"):
         next(replay(plan, say=pytest.fail))
     assert everything_in(copied) == before
 

@@ -415,15 +415,15 @@ def test_what_is_no_adapter_of_it_is_not_exported(server, whole, tmp_path, archi
     assert f"its address is {archive.as_uri()}, and not one of a server" in refused()
     server.archive = address
     archive.write_bytes(whole[:200])
-    assert "no adapter is at tinker://" in refused()
+    assert "no adapter comes from tinker://" in refused()
     with tarfile.open(archive, "w:gz") as packed:
         packed.add(__file__, "config.json")
-    assert "no adapter is at tinker://" in refused()
+    assert "no adapter comes from tinker://" in refused()
     # Of a path that is none of the service's, the run and the name are told all the same.
     served = run_folder / "big/checkpoints/000002/served.json"
     served.write_text(json.dumps({"state": "", "weights": "tinker://run-7/a/b/c"}))
     server.faults["tinker://run-7/a/b/c"] = LookupError("404")
-    assert "no adapter is at tinker://" in refused()
+    assert "no adapter comes from tinker://" in refused()
     assert server.calls[-1] == "archive of run-7, c"
     monkeypatch.setattr("potluck.node.storage.export.save_file", full)
     archive.write_bytes(whole)

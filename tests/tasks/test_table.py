@@ -82,7 +82,7 @@ def test_the_built_in_prompt_asks_for_the_tags_where_tags_are_asked_for(write):
 
 HI = {"content": "Hi"}
 BAD_ROWS = {
-    "no object": ([], r"is \[\]; expected an object with columns"),
+    "no object": ([], r"is \[\]; expected an object with a question"),
     "no column": ({"promt": 1, "x": 2}, "has no column 'question'; it has promt, x"),
     "an empty question": (GOOD | {"question": " "}, "has an empty 'question'"),
     "messages without content": (GOOD | {"question": [{"role": "user"}]}, "expected a text, or m"),

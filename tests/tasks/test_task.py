@@ -206,7 +206,7 @@ def test_one_id_in_two_splits_is_an_error():
     task = splits(train=["a"], validation=["b"], other=["c"])
     own = task.ids
     task.ids = lambda split: ["train/0"] if split == "validation" else own(split)
-    with pytest.raises(TaskError, match="'train/0' is in train and validation; a problem is in"):
+    with pytest.raises(TaskError, match="'train/0' is in train and validation; keep it in one"):
         list(overlaps(task))
 
 

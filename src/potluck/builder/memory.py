@@ -2,7 +2,7 @@
 
 A node holds its *state* all the time and, one after the other, what it needs to *write*, to *learn*
 and to be *evaluated*. ``docs/memory.md`` has the formulas, and measured peaks beside them. Not
-counted: gaps between tensors, and attention without a fast kernel (float32, grouped heads).
+counted: gaps between tensors, and attention without a fast kernel (float32 with grouped heads).
 """
 
 from collections.abc import Sequence

@@ -113,7 +113,7 @@ def notes_on(config: RunConfig, task: Task) -> list[str]:
 
 
 class KeptGrade(msgspec.Struct, frozen=True):
-    """Contents of a run's ENVIRONMENT; ``source``: SHA-256 of the class's file, "" of a module."""
+    """Contents of a run's ENVIRONMENT; ``source``: SHA-256 of its FILE.py, "" for a module."""
 
     name: str
     source: str

@@ -27,9 +27,7 @@ ProblemCount = Annotated[
     int | None,
     typer.Option(min=1, help="Number of each split, from the first (200, or the recipe's)"),
 ]
-AnswerCount = Annotated[
-    int, typer.Option(min=0, help="Answers a problem, for pass@k; 0: k of them")
-]
+AnswerCount = Annotated[int, typer.Option(min=0, help="Answers to each problem; 0: k, for pass@k")]
 LongestAnswer = Annotated[int | None, typer.Option(min=1, help="Most tokens (512 or the recipe's)")]
 AnyModel = Annotated[str, typer.Argument(help="Folder, Hugging Face id, builtin:NAME or RUN/NODE")]
 AsRecipe = Annotated[
@@ -156,7 +154,7 @@ def replay_command(
     ] = None,
     node: Annotated[str, typer.Option(help="One node of the run (all that are here)")] = "",
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds, from the first")] = None,
-    folder: Annotated[Path | None, typer.Option("--out", help="Their folder (RUN/replay)")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="Result folder (RUN/replay)")] = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Train again on a run's completions, by each method; compare with on-policy gradients."""

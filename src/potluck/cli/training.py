@@ -83,7 +83,7 @@ def check_command(
     name: Annotated[str, typer.Argument(metavar="FILE.py:NAME", help="A class, which is run")],
     environment: Annotated[bool, typer.Option("--environment", help="It has tools")] = False,
     action: Annotated[list[str] | None, typer.Option("--action", metavar="TEXT", help=TURN)] = None,
-    rows: Annotated[Path | None, typer.Option(help="Rows that reset gets, as task.path")] = None,
+    rows: Annotated[Path | None, typer.Option(help="File of rows for reset; see task.path")] = None,
 ) -> None:
     """Play an environment several times over, to see whether it repeats; it ends with 1 if not."""
     from potluck.tasks.environments.check import MOST_ROWS, check

@@ -99,8 +99,7 @@ class LogConfig(Options, frozen=True, kw_only=True):
     group: str = ""
     """Group of the nodes' runs there; empty: the name of the run."""
     completions: Amount = 0
-    """Completions of each node and round in a table there; 0: none, so no text leaves this
-    machine."""
+    """Completions of a node and round in its trackers' table; 0: no text leaves this machine."""
     wandb_mode: Literal["online", "offline"] = "online"
     """"offline" keeps everything in the run's folder, for a later ``wandb sync``."""
     callback: str = ""
@@ -157,7 +156,7 @@ class NodeConfig(Options, frozen=True, kw_only=True):
     gradient_clip_norm: Positive = 1.0
     """Largest L2 norm of an update's gradient; a longer one is scaled down to it."""
     micro_batch_tokens: Count = 4096
-    """Rows times longest row, prompts included, of a backward pass; it changes no result."""
+    """Rows times longest row, with prompts, of a backward pass; fewer: less memory, same result."""
     gradient_checkpointing: bool = False
     """True: activations are computed twice and not stored: less memory, slower."""
     sampling_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -195,8 +194,7 @@ class SwarmConfig(Options, frozen=True, kw_only=True):
     """Addresses of a swarm, and limits on what its nodes take from each other: docs/swarm.md."""
 
     transport: str = "zenoh"
-    """Transport of batches: "zenoh" from node to node; "folder": a folder or bucket that all
-    see."""
+    """Transport of the batches: "zenoh", node to node; "folder", a folder or bucket for all."""
     listen: tuple[str, ...] = ()
     """Addresses where others reach this node: ``tcp/0.0.0.0:7447``, ``tls/...``. Empty: none, as
     behind a NAT; ``connect`` then names a relay (``potluck relay``)."""
@@ -208,7 +206,7 @@ class SwarmConfig(Options, frozen=True, kw_only=True):
     """File of this node's secret key (``potluck keys``); empty: one is made in the run's folder."""
     roster: str = ""
     """File that binds names to public keys. The names in it are members, which share out each
-    round's problems. Empty: the recipe's nodes are, and a name's first key counts."""
+    round's problems. Empty: the recipe's nodes are members, and a name's first key counts."""
     open: bool = False
     """True: strangers, names that are no members, may take part and write whole groups."""
     stranger_problems: Count = 2
@@ -252,8 +250,7 @@ class RunConfig(Options, frozen=True, kw_only=True):
     group_size: Annotated[int, Meta(ge=2)] = 12
     """G: completions of one problem."""
     plan: Literal["vertical", "horizontal"] = "horizontal"
-    """Division of a round: "vertical", whole problems a node; "horizontal", a part of each
-    group."""
+    """A node's part of a round: "vertical", whole problems; "horizontal", a part of every group."""
     shares: Literal["weight", "speed"] = "weight"
     """Measure of each node's share of a round: its ``weight``. "speed", of release 0.2.0, is
     refused: for nodes of unlike speed there is ``pace = "free"``."""

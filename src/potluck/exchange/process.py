@@ -219,7 +219,7 @@ class ProcessExchange(ABC):
         self._leave()
 
     def _announcement(self) -> bytes:
-        """Return what this node has to say now, by a clock that is never set back."""
+        """Return what this node has to say now, with the time of a clock that never goes back."""
         return encode_announcement(
             self._agreement.run,
             self._me,

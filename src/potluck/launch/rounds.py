@@ -43,8 +43,7 @@ class StoppableProgress:
     def __init__(self, display: Display, interrupted: Callable[[], bool]) -> None:
         self.interrupted = interrupted
         self.is_begun = False
-        """True: a node has learned from a round that others have not: a checkpoint would be of
-        two."""
+        """True: a node has learned and others have not: a checkpoint would be of two rounds."""
         self._display, self._shown = display, dict[str, PhaseProgress]()
 
     def __call__(self, node: str, phase: str, done: int, total: int) -> None:

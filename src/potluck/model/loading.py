@@ -194,8 +194,7 @@ def auto_device() -> str:
 
 
 def unused_accelerator() -> str:
-    """Name the accelerator that seems to be here though "auto" takes the CPU; "": none, or
-    hidden."""
+    """Name the accelerator that "auto" leaves unused here; "": none, or hidden on purpose."""
     if auto_device() != "cpu" or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return ""
     return seen_accelerator()

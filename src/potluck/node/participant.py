@@ -1,4 +1,4 @@
-"""What a node that learns (``loop.py``) and an author, which only writes, have in common."""
+"""What a learning node (``loop.py``) shares with an author, which only writes; and the author."""
 
 import time
 from abc import ABC, abstractmethod

@@ -64,7 +64,7 @@ class Selection:
     """Groups to learn from, and counts as in ``RoundReport``; a completion is in one at most."""
 
     groups: tuple[tuple[Row, ...], ...]
-    """Members' by the round's problems, then each stranger's, then late ones, oldest first."""
+    """Members' in the order of the round's problems, each stranger's, then late ones, by round."""
     unasked: int
     unreadable: Mapping[tuple[str, UnreadReason], int]
     """Number of completions of an author that cannot be read, for each reason; late ones too."""
@@ -235,7 +235,7 @@ def _ended(completion: Completion, turns: int, episode: Episode, most: int) -> b
 def observed_by(
     model: Reader, turns: Sequence[int], room: int, episode: Episode
 ) -> Observed | None:
-    """Make what a model reads between turns of these lengths; None where that exceeds ``room``."""
+    """Make what a model reads between these turns; None if both together exceed ``room``."""
     room -= sum(turns)
     made = []
     for at, heard in zip(accumulate(turns[:-1]), episode.observations, strict=False):

@@ -54,7 +54,7 @@ class RecordedExchange:
         self.run, self.node, self.rounds = run, node, tuple(rounds)
         kept = run / node / "rounds"
         if not kept.is_dir():  # Record would make it, and a replay writes nothing into a run
-            raise ReplayError(f"there is no {kept}, but {node!r} learned rounds; bring it back")
+            raise ReplayError(f"no {kept} is here, but {node!r} learned from it; bring it back")
         self._record = Record(run / node, run=name, node=node)
         self.has_logp = True
         for at, round in enumerate(self.rounds):

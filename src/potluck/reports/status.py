@@ -75,7 +75,7 @@ class PeerLine(Struct, frozen=True, kw_only=True):
     quarantined_until_s: float = 0.0
     """End of its quarantine; 0 if it is in none."""
     refused: dict[str, int] = {}
-    """Messages refused under its name since this node started, by reason; status lines, too."""
+    """Messages refused under its name since this node started, by reason; with --web lines too."""
     line: StatusLine | None = None
     """Newest status line that its key has signed, where this node listens to them (--web)."""
 

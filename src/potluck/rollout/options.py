@@ -155,7 +155,7 @@ class VllmOptions(ServedOptions, frozen=True, kw_only=True, tag_field="name", ta
     model: str
     """Name under which the server has the model; for a LoRA node, a name for its adapter."""
     folder: str = ""
-    """Folder of each round's weights, the server's path too; empty: one in the run folder."""
+    """Folder for the weights, at the same path on the server; empty: one in the run folder."""
     sleeps: bool = False
     """True: the server frees its GPU memory while the node learns (``--enable-sleep-mode``)."""
     overlap: bool = False

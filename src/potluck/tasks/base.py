@@ -134,7 +134,7 @@ class HeldTask:
         splits: Mapping[Split, Sequence[Problem]],
         problems: Iterable[Problem] | None = None,
     ) -> None:
-        """Take problems in the digest's order: of ``splits``, or ``problems``, some in no split."""
+        """Take problems in the digest's order: of ``splits``, or ``problems``, even in no split."""
         self._ids = {split: [p.id for p in splits.get(split, ())] for split in get_args(Split)}
         known = chain.from_iterable(splits.values()) if problems is None else problems
         self._problems = {problem.id: problem for problem in known}
@@ -172,9 +172,7 @@ def overlaps(task: Task) -> Iterator[str]:
     }
     for earlier, later in combinations(asked, 2):
         if twice := asked[earlier].keys() & asked[later].keys():
-            raise TaskError(
-                f"{min(twice)!r} is in {earlier} and {later}; a problem is in one split"
-            )
+            raise TaskError(f"{min(twice)!r} is in {earlier} and {later}; keep it in one split")
         known = set() if environment_of(task) else set(asked[earlier].values())
         if same := [id for id, question in asked[later].items() if question in known]:
             count = f"{len(same)} of {len(asked[later])} {later} problems"

@@ -56,8 +56,7 @@ class TableOptions(PlayOptions, frozen=True, kw_only=True):
     system_prompt: str = ""
     """System prompt instead of a row's own and of the built-in one, which asks for the tags."""
     held_out: Amount | None = None
-    """Training problems that validate if no validation part is named; not given: a tenth, <=
-    512."""
+    """Training problems to hold out without a validation part; not given: a tenth, 512 at most."""
     validation: str = ""
     """File, or split of the data set, with the validation problems."""
     out_of_distribution: str = ""
@@ -246,7 +245,7 @@ def held_out(
 def problem_of(id: str, row: Any, where: str, rules: TableOptions) -> Problem:
     """Read the problem in ``row`` at ``where``; raise TaskError if ``rules`` need more of it."""
     if not isinstance(row, dict):
-        raise TaskError(f"{where} is {reprlib.repr(row)}; expected an object with columns")
+        raise TaskError(f"{where} is {reprlib.repr(row)}; expected an object with a question")
     is_template = "{" in rules.question or "}" in rules.question
     asked = (_filled if is_template else _column)(row, rules.question, where)
     system, question = _asked(asked, rules.question, where)

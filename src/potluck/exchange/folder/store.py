@@ -21,7 +21,7 @@ ADDRESS = re.compile(
 
 
 class Store:
-    """The files of a checked ``address``; they raise OSError, whatever the library raises."""
+    """The files at a checked ``address``; methods raise OSError, whatever the library raises."""
 
     def __init__(self, address: str) -> None:
         scheme, _, self._root = address.partition("://")

@@ -1,1 +1,1 @@
-"""Pure state machines of a node's exchange; times are seconds of a clock that never goes back."""
+"""Pure state machines of a node's exchange; ``now_s``: seconds of a clock that never goes back."""

@@ -49,7 +49,7 @@ class FetchQueue:
         self, author: str, offers: Iterable[Offer], wants: Callable[[int], bool], now_s: float
     ) -> list[Offer]:
         """Note all offers of ``author`` of rounds that ``wants`` wants; return those of rounds of
-        which another valid batch came. The first stays: all readers hear the same."""
+        which another valid batch came. The first stays: an author may not replace what it sent."""
         ours, settled = self._open.setdefault(author, {}), self._settled.setdefault(author, {})
         under_way = self._under_way.get(author, {})
         offered = {offer.round: offer for offer in offers}

@@ -69,7 +69,7 @@ class Announcement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     """Seconds since 1970 when ``node`` joined, and those since then: it never goes back."""
     packed: bytes
     measured: tuple[float, float] | None = None
-    """Seconds of a round, from release 0.2.0 with ``shares = "speed"``: read, and not used."""
+    """Seconds to write and learn a round alone, from 0.2.0 with ``shares = "speed"``: not used."""
 
     def offers(self) -> tuple[Offer, ...]:
         """Return the offers by round, each round once; WireError if they are not written so."""

@@ -35,7 +35,7 @@ class Limits:
     defaults are also the most that ``encode`` writes."""
 
     message_bytes: int = 1 << 24
-    """Bytes of a message as it came, and of its tokens unpacked (8 each); turns, too."""
+    """Bytes of a message as it came, and of its unpacked tokens, or turns, at 8 bytes each."""
     completions: int = 1 << 16
     tokens: int = 1 << 20
     vocabulary: int = BEYOND
@@ -64,7 +64,7 @@ class Message:
     sender: str
     provenance: Provenance
     prompts: Mapping[str, bytes]
-    """Digests of prompts' ids (8 bytes; none without a tokenizer), by problem with completions."""
+    """Digests of prompts' ids (8 bytes; empty without a tokenizer), by problem with completions."""
     completions: tuple[Completion, ...]
     """Completions by ``sender``; all or none have log-probabilities, all or none are episodes."""
     questions: Mapping[str, bytes] = field(default_factory=dict)

@@ -117,7 +117,7 @@ def require_same_base(folder: Path, round: int, network: PreTrainedModel) -> Non
 
 
 def _damaged(place: Path, why: object) -> RunFolderError:
-    return RunFolderError(f"{place} is damaged ({why!r}); remove it to go on from an earlier one")
+    return RunFolderError(f"checkpoint {place} is damaged ({why!r}); remove it to use an older one")
 
 
 def reproducibility_info() -> dict[str, object]:
@@ -136,7 +136,7 @@ def state_of(folder: Path, round: int) -> dict[str, Any]:
 
 
 def damaged_file(folder: Path, round: int) -> Path | None:
-    """Find a file that has changed since the checkpoint was made; None: none, or 0.2.0 made it."""
+    """Find a file unlike it was at the checkpoint (of lines, its head); None: none, or of 0.2.0."""
     place = checkpoint_folder(folder, round)
     is_noted, heads = (place / SUMS).is_file(), state_of(folder, round).get("lines", {})
     return unlike_its_sum(place) or (unlike(folder, heads) if is_noted else None)

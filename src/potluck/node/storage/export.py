@@ -96,9 +96,7 @@ def _bring(place: str, checkpoint: Path, beside: Path, stored: torch.dtype) -> N
             told = dict(json.loads((file.parent / "adapter_config.json").read_text()))
             tensors = {name: each.to(stored) for name, each in load_file(file).items()}
     except DAMAGED as error:
-        raise RunFolderError(
-            f"no adapter is at {place} ({error}); has the server lost it?"
-        ) from error
+        raise RunFolderError(f"no adapter comes from {place} ({error}); does it exist?") from error
     layers = {name.split(".lora_")[0].rpartition(".")[2] for name in tensors}
     told |= {"base_model_name_or_path": node.model, "target_modules": sorted(layers)}
     save_file(tensors, beside / "adapter_model.safetensors", {"format": "pt"})

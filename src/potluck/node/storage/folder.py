@@ -51,7 +51,7 @@ def require_free(folder: Path, resume: bool) -> None:
 
 
 def is_taken(folder: Path) -> bool:
-    """Tell whether there is more than locks, and what starts that came to nothing left."""
+    """Tell whether it holds more than locks, empty folders and leftovers of failed starts."""
     if not folder.is_dir():
         return folder.exists()
     free = (LOCK, JOINED, ENVIRONMENT, LOCAL_SWARM)
@@ -59,7 +59,7 @@ def is_taken(folder: Path) -> bool:
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove what a killed process left unfinished in a node's folder; none may write there."""
+    """Remove unfinished parts from a node's folder; no other process may be writing there."""
     for part in (*folder.glob("*.part"), *folder.glob("*/*.part")):
         if part.is_dir():
             shutil.rmtree(part)

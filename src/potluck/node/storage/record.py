@@ -126,8 +126,7 @@ class Record:
         self._with_line |= lines.keys()
 
     def room_for_sample(self, size_bytes: int) -> float:
-        """Tell the bytes that a round may record: its share of ``size_bytes``, and what others
-        left."""
+        """Add a share of ``size_bytes``, a round's file, to the room for records, and return it."""
         self._room_bytes += RECORDED * size_bytes
         return self._room_bytes
 

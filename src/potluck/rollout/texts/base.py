@@ -26,7 +26,7 @@ from potluck.types import LONE_SURROGATE, Completion, End
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Amount asked of a paid service; ``booked`` requests, without a known cost, at their most."""
+    """Amount asked of a paid service; ``booked``: requests of unknown cost, counted at the most."""
 
     requests: int = 0
     prompt_tokens: int = 0

@@ -39,7 +39,7 @@ STEERING = re.compile("[\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufe
 
 
 class ExperimentFeed(Protocol):
-    """Module that shows folders of other things: of the entry points ``potluck.feeds``."""
+    """Module that shows folders without runs: an entry point of the group ``potluck.feeds``."""
 
     def script(self) -> str:
         """Return JavaScript that adds ``pages.experiment``."""
