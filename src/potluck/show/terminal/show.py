@@ -177,8 +177,10 @@ def _authors(run: runs.Run, console: Console) -> Iterator[Table | Text]:
             seen[node.name, author] = its
     hidden = () if _filters(run) else ("filtered_share_negative",)
     stats = {n: s for n, s in stats_of(AuthorReport).items() if s.format and n not in hidden}
-    all_of = {s: [_last(name, its) for its in seen.values()] for name, s in stats.items()}
-    columns = {s: values for s, values in all_of.items() if {*values} - {None}}
+    rows = (zip(*map(attrgetter(*stats), its), strict=True) for its in seen.values())
+    means = [[mean(_known(values)[-WINDOW:]) for values in row] for row in rows]
+    all_of = zip(stats.values(), *means, strict=True)
+    columns = {stat: values for stat, *values in all_of if {*values} - {None}}
     for of_episodes in (False, True):
         shown = [stat for stat in columns if (stat.group == "Episodes") == of_episodes]
         table = new_table(console, ["node", "author"], [stat.name for stat in shown])
@@ -192,10 +194,6 @@ def _authors(run: runs.Run, console: Console) -> Iterator[Table | Text]:
             yield Text(printable(told, 400))
     legend = [f"{stat.name}: {stat.help}" for stat in columns if stat.help]
     yield Text("\n".join(legend), style="dim")
-
-
-def _last(name: str, reports: Iterable[AuthorReport]) -> float | None:
-    return mean(_known(getattr(each, name) for each in reports)[-WINDOW:])
 
 
 def _doubts(run: runs.Run) -> Iterator[Text]:
