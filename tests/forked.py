@@ -25,12 +25,14 @@ import potluck
 
 PRELOADED = (
     *("potluck.cli", "potluck.launch.in_process", "transformers.models.qwen2.modeling_qwen2"),
-    "fork_server",
+    *("torch.distributed.launcher.api", "fork_server"),
 )
 COMMAND = [sys.executable, "-m", "potluck"]
 SERVER = forkserver._forkserver
 PLACE = ("_forkserver_address", "_forkserver_authkey")
 """What a process has to know of the server, to have others forked by it."""
+SHARED = "POTLUCK_FORK_SERVER"
+"""Address of the server that the processes of one ``pytest -n`` share."""
 
 PROGRAM = """#!{python} -IS
 import json, os, socket, sys
@@ -43,10 +45,27 @@ with socket.socket(socket.AF_UNIX) as server:
 """
 
 
-def fork_context(*preloaded):
+def share_server():
+    """Start the server for all test processes: before them, as it ends with what started it."""
+    fork_context()
+    if not vars(SERVER).get("_forkserver_authkey"):  # Python 3.14 has one in each process
+        os.environ[SHARED] = SERVER._forkserver_address
+
+
+def join_server(place):
+    vars(SERVER).update(place, ensure_running=lambda: None)
+    SERVER._forkserver_alive_fd = SERVER._forkserver_alive_fd or os.pipe()[1]
+
+
+def fork_context():
     """Return what starts forked processes; those of a test process, and theirs, have one server."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*PRELOADED, *preloaded])
+    if SERVER._forkserver_address:
+        return context
+    if address := os.environ.get(SHARED):
+        join_server({"_forkserver_address": address})
+        return context
+    context.set_forkserver_preload([*PRELOADED])
     paths = [str(Path(potluck.__file__).parents[1]), str(Path(__file__).parent)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))  # where the server is to find them
@@ -164,7 +183,7 @@ def place_of_server():
 
 
 def run_command(words, env, folder, out, err, process_group, server):
-    vars(SERVER).update(server, ensure_running=lambda: None)
+    join_server(server)
     if process_group is not None:
         os.setpgid(0, process_group)
     for number, stream in ((1, out), (2, err)):

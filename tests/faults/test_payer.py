@@ -101,7 +101,7 @@ def booked(folder):
 @pytest.mark.parametrize("plays", [False, True], ids=["texts", "episodes"])
 def test_books_of_a_killed_author_hold_what_was_billed_and_no_text_is_bought_twice(tmp_path, plays):
     random.seed(0)
-    context = fork_context("faults.payer")
+    context = fork_context()
     runs, kills = itertools.count(), 0
     while kills < KILLS:
         with stand_in_chat(lambda: Billing(plays)) as server:

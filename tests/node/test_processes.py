@@ -57,9 +57,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def both(folder):
     """What the first and the second process found."""
-    launcher = fork_context("torch.distributed.launcher.api", "process_group_session").Process(
-        target=process_group_session.launch, args=(folder,)
-    )
+    launcher = fork_context().Process(target=process_group_session.launch, args=(folder,))
     launcher.start()
     try:
         # They end by themselves before that, and say where they were.
