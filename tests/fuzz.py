@@ -28,8 +28,7 @@ KEY = Key(Ed25519PrivateKey.from_private_bytes(b"the key of these tests, 32 byte
 
 
 def message(generator, *, completions=6, tokens=20, vocabulary=50):
-    """A sound one, small, and half of them with texts; one in eight has as many tokens, or bytes
-    of text, as a reader may take, or more."""
+    """A sound one, small; half have texts, one in eight is at a reader's limit, or beyond."""
     if generator.random() < 0.125:
         completions, tokens = 20, 1200
     written = []

@@ -125,8 +125,7 @@ class Handler(Answering):
 
 
 def author_of(server, parent, *, most, sampling, run=None, environment=None, **options):
-    """An author of the server, with its news as ``author.news``; each has a folder of its own, but
-    for those with one ``run``."""
+    """An author of the server, with its ``news``, in a folder of its own or that of its ``run``."""
     folder, news = parent / (run or f"{len([*parent.iterdir()])}"), []
     (folder / "north").mkdir(parents=True, exist_ok=True)
     settings = EngineSettings(

@@ -32,9 +32,7 @@ def changed(there, change):
     return results_of(there.suite, there.scale, {n: c for n, c in cells.items() if c})
 
 
-def test_a_pair_that_lacks_the_default_or_a_half_is_left_out_and_one_control_costs_itself(
-    there,
-):
+def test_a_pair_that_lacks_the_default_or_a_half_is_left_out_and_one_control_costs_itself(there):
     (whole,) = [kind for kind in newest(there) if kind.name == "near"]
     first, second, third, *rest = whole.pairs
     missing = {(first, DEFAULT), (second, "half-smaller"), (third, "alone")}

@@ -1,5 +1,4 @@
-"""The pages: pure text of the cells, the claims and the notes. The committed ones hold what tables
-say; test_numbers.py recomputes their numbers."""
+"""The pages: pure text of cells, claims and notes; test_numbers.py recomputes their numbers."""
 
 import re
 from dataclasses import replace

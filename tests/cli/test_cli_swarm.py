@@ -205,8 +205,8 @@ def test_a_resumed_run_of_processes_shows_the_rounds_that_are_done(desk, potluck
 
 @pytest.fixture
 def joins(monkeypatch):
-    """A function that puts a result, an error or a function in the place of ``launch.join``; its
-    ``calls`` are (config, name, folder, options)."""
+    """Puts something in the place of ``launch.join``; ``calls``: (config, name, folder,
+    options)."""
 
     def will(result):
         def join(config, name, folder, **options):

@@ -112,9 +112,7 @@ def test_five_runs_of_each_are_made_and_ctrl_c_saves_them(recipes, potluck_says,
         (["nowhere", "a.json"], "there is no run folder nowhere"),
     ],
 )
-def test_what_is_wrong_is_one_line(
-    recipes, tree, desk, potluck_says, monkeypatch, words, complaint
-):
+def test_what_is_wrong_is_a_line(recipes, tree, desk, potluck_says, monkeypatch, words, complaint):
     monkeypatch.setattr("potluck.cli.comparing.run_side_by_side", lambda *a, **b: True)
     other = {**tree, "task": {**tree["task"], "train_problems": 100}}
     (desk / "other.json").write_text(json.dumps(other))

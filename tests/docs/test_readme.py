@@ -1,5 +1,4 @@
-"""The README's recipe, with fewer rounds, and its commands as they are. Its Python is run by
-.ci/run, with the wheel in an empty environment."""
+"""The README's recipe, with fewer rounds, and its commands; .ci/run runs its Python."""
 
 import tomllib
 

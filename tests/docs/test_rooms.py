@@ -57,8 +57,7 @@ NO_CODE = {"models", "py.typed", "recipe.toml", "recipe-maze.toml", "recipe-calc
 
 
 def doors(source, package):
-    """The rooms (and torch, and names of the root) that a module of ``package`` imports: in a
-    function, under TYPE_CHECKING, relative to itself."""
+    """The rooms (and torch, and names of the root) that a module of ``package`` imports."""
     for node in ast.walk(ast.parse(source)):
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):

@@ -38,8 +38,7 @@ def tokens_and_text(tokens=(5,), logprobs=(-0.5,), text="five", **more):
 
 
 def for_all(*written, round=3, **changes):
-    """The message of an author that writes for other tokenizers, of version 3; one whose
-    completions have no tokens has no tokenizer."""
+    """A message for other tokenizers, of version 3; of completions without tokens, no tokenizer."""
     has_ids = any(len(c.token_T) for c in written)
     return terms(tokenizer=b"t" if has_ids else b"", **changes).message(round, written)
 

@@ -126,8 +126,7 @@ def test_a_server_that_is_farther_from_the_model_than_at_first_is_told_of(apart,
 
 
 def unheard(weights, *, weight="typicality", **its):
-    """Return the round and the text of each note of north about south, whose right answers have
-    ``weights`` in the mean, round by round."""
+    """Return (round, text) of north's notes about south, whose right answers have ``weights``."""
     told = Doubts("north", weight, reads_logp=False)
     notes = []
     for round, each in enumerate(weights):

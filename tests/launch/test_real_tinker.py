@@ -71,8 +71,7 @@ LWS = ObjectiveConfig(**METHODS["lws"].fields, weight="likelihood")
 
 
 def make_models(folder):
-    """Save a model of each kind, with unlike tokenizers; return the folders by name. They have
-    learned to end a sum with three digits, any three."""
+    """Save models of unlike tokenizers that end a sum with three digits; return their folders."""
     for name, (built_in, ids) in KINDS.items():
         torch.manual_seed(0)
         config = AutoConfig.for_model(name, vocab_size=ids, rope_theta=10_000.0, **SIZES, **IDS)

@@ -35,8 +35,7 @@ def recipe(models, *overrides, names=NAMES, **tables):
 def test_a_process_for_each_node_gives_the_numbers_of_one_for_all_ctrl_c_or_not(
     models, monkeypatch, tmp_path
 ):
-    """To the last bit: nobody was late, so everybody learned from the same completions, and each
-    goes on with what it and the others had sent."""
+    """To the last bit: nobody was late, so all learned from the same completions and go on so."""
     monkeypatch.setattr(children, "subprocess", FORKING)
     names, each = NAMES[:2], tmp_path / "each"
 

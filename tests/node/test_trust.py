@@ -24,8 +24,7 @@ PRESETS = {name: ObjectiveConfig(**METHODS[name].fields) for name in METHODS}
 
 
 def groups_of(policy, *, authors=(OWN, OTHER), failing=(), claims="as they are", groups=4, size=6):
-    """Groups that the authors share; the ``failing`` never succeed. The own completions are the
-    same ones whatever others are there."""
+    """Groups that authors share; the ``failing`` never succeed. Own completions stay the same."""
     made = []
     for g in range(groups):
         problem, rows, rewards = Problem(f"p{g}", "1+2="[: 1 + g % 4], "3"), [], []

@@ -1,5 +1,4 @@
-"""A replay is the run again where nothing was changed, and a measurement where something was; the
-command prints means and leaves each line."""
+"""A replay is the run again where nothing was changed, and a measurement where something was."""
 
 import json
 import math

@@ -121,9 +121,7 @@ def test_without_a_terminal_phases_speak_at_most_once_a_minute_with_the_time_tha
     assert told[-1] == "2 min, about 18 min left  small write 0/9"
 
 
-def test_in_a_terminal_the_bar_of_rounds_says_how_much_time_is_left_until_there_is_none(
-    clock,
-):
+def test_in_a_terminal_the_bar_of_rounds_says_how_much_time_is_left_until_there_is_none(clock):
     live, _ = display(terminal=True, rounds=4)
     said = []
     with live:

@@ -47,9 +47,7 @@ def test_a_run_that_has_not_begun_is_shown_with_dashes(tmp_path):
     assert "author" not in text
 
 
-def test_figures_are_means_of_the_first_and_the_last_quarter_of_the_rounds_that_have_them(
-    tmp_path,
-):
+def test_figures_are_means_of_the_first_and_the_last_quarter_of_the_rounds_that_have_them(tmp_path):
     # A quarter of ten is two: 0 and .1, mean .05; .8 and .9, mean .85.
     rounds = [metrics(at, own_reward_mean=at / 10) for at in range(10)]
     text = shown(make_run(tmp_path / "run", "small", rounds=rounds))
