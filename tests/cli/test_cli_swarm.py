@@ -205,8 +205,7 @@ def test_a_resumed_run_of_processes_shows_the_rounds_that_are_done(desk, potluck
 
 @pytest.fixture
 def joins(monkeypatch):
-    """Puts something in the place of ``launch.join``; ``calls``: (config, name, folder,
-    options)."""
+    """Puts something in the place of ``launch.join``, whose arguments are in ``calls``."""
 
     def will(result):
         def join(config, name, folder, **options):
