@@ -17,8 +17,7 @@ from potluck.types import Episode, Observation
 
 
 class Walk:
-    """Says what it heard last and how often it was asked; an "x" ends it, and pays 1 for each turn
-    before. The words are of tiny's alphabet."""
+    """Says, in tiny's letters, what it heard last and how often; an "x" ends it, pays 1 a turn."""
 
     def reset(self, problem):
         self.turns = 0

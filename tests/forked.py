@@ -30,9 +30,7 @@ PRELOADED = (
 COMMAND = [sys.executable, "-m", "potluck"]
 SERVER = forkserver._forkserver
 PLACE = ("_forkserver_address", "_forkserver_authkey")
-"""What a process has to know of the server, to have others forked by it."""
-SHARED = "POTLUCK_FORK_SERVER"
-"""Address of the server that the processes of one ``pytest -n`` share."""
+SHARED = "POTLUCK_FORK_SERVER"  # its address, for all processes of one pytest -n
 
 PROGRAM = """#!{python} -IS
 import json, os, socket, sys
@@ -53,15 +51,14 @@ def share_server():
 
 
 def join_server(place):
-    vars(SERVER).update(place, ensure_running=lambda: None)
+    """Have the server at ``place`` fork what this process starts."""
     SERVER._forkserver_alive_fd = SERVER._forkserver_alive_fd or os.pipe()[1]
+    vars(SERVER).update(place, ensure_running=lambda: None)
 
 
 def fork_context():
     """Return what starts forked processes; those of a test process, and theirs, have one server."""
     context = multiprocessing.get_context("forkserver")
-    if SERVER._forkserver_address:
-        return context
     if address := os.environ.get(SHARED):
         join_server({"_forkserver_address": address})
         return context
@@ -70,6 +67,7 @@ def fork_context():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))  # where the server is to find them
         patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("TERM", "dumb")  # consoles are made at import, where stdout may be a terminal
         # Ctrl-C waits until the command of a node can take it: one that came before ended the
         # node with code 1 and a traceback.
         resource_tracker.ensure_running()  # the server asks for it, which lets Ctrl-C through

@@ -1,8 +1,7 @@
 """Messages that somebody broke, on purpose: bytes for a reader to survive.
 
 ``after_signing`` damages sealed bytes, as a line or a forger does. ``before_compression`` changes
-what is in a message, then compresses and signs it properly, as a peer does who means harm: then
-it is not the signature nor zstd that refuses it.
+a message, then compresses and signs it properly, as a hostile peer does.
 """
 
 import struct

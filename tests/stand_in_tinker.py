@@ -1,7 +1,6 @@
 """A Tinker server and its client library in one object, over Potluck's own tiny models: no HTTP.
 
-It trains all weights of the model, not an adapter. What a server keeps (states, a bill) outlives
-its clients, so that a run can be killed and resumed.
+It trains all weights of the model. What it keeps (states, a bill) outlives a killed client.
 """
 
 import copy

@@ -89,8 +89,7 @@ def rising(by, rounds=20, tokens=100):
 
 
 def cells(small, large, *, shared=60.0, tokens=100):
-    """Alone both rise by .08 a round; together by as much as is said, with other tokens and core
-    seconds (a model alone takes 60)."""
+    """Alone both rise by .08 a round and take 60 core seconds; together as is said."""
     seeds = range(2)
     found = runs("alone", PAIR, **{m: [rising(0.08) for _ in seeds] for m in PAIR})
     both = {

@@ -1,7 +1,5 @@
-"""docs/tutorial.md, block by block in an empty folder, as a reader would type it.
-
-Of its rounds a few are run: that a reward rises is asked of the examples (tests/examples).
-"""
+"""docs/tutorial.md, block by block in an empty folder, as a reader would type it, but for rounds.
+That a reward rises is asked of the examples (tests/examples)."""
 
 import os
 import re

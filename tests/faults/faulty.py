@@ -63,8 +63,7 @@ def die():
 
 
 def kill_at(phase, instant, calls, dice):
-    """Kill this process in call number ``calls`` of a phase. "within": after a random part of the
-    time that the longest call before it took."""
+    """Kill this process in call number ``calls`` of a phase; "within": after a random time."""
     owner, name, function = replaced(PHASES[phase])
     counted, longest_s = itertools.count(1), [0.002]
 

@@ -44,8 +44,7 @@ class Room:
 
 
 def pay(url, folder, begun, plays):
-    """Write all rounds that are not stored yet; ``begun`` is set before the first of them.
-    ``plays``: episodes."""
+    """Write all rounds not stored yet, and set ``begun`` before them; ``plays``: episodes."""
     (node := Path(folder) / NAME).mkdir(parents=True, exist_ok=True)
     settings = EngineSettings(
         LONGEST, LONGEST, node=NAME, folder=Path(folder), notify=print,

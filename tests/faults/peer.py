@@ -2,9 +2,8 @@
 
     PYTHONPATH=src:tests python tests/faults/peer.py '[{"name": "a", ...}, ...]'
 
-Runs each plan in a thread of its own and writes a line of JSON for each event. Ends when it is
-told so by the end of its standard input, or when all plans have done their rounds and that end
-has come. No torch.
+Runs each plan in a thread of its own and writes a line of JSON for each event. Ends at the end of
+its standard input, or when all plans have done their rounds and that end has come. No torch.
 """
 
 import hashlib

@@ -133,8 +133,7 @@ READERS = {
     "status": (_read_status,),
 }
 LIMITED = (_read_signed, _read_tight)
-"""Readers with the limits TIGHT. What is larger than these allow is not fetched at all, so its
-bytes do not count as memory of a reader."""
+"""Readers with the limits TIGHT; what is larger is not fetched, so it takes no reader's memory."""
 
 
 def soak(messages, seed, *, first=0, trace=True, say=None):

@@ -114,8 +114,7 @@ def test_what_is_learned_again_after_a_crash_ends_as_it_would_have(recipe, tmp_p
 
 
 def test_ctrl_c_while_the_next_round_is_written_leaves_a_run_that_goes_on(recipe, server, tmp_path):
-    """The next round is then written with the weights of the checkpoint: the older ones that an
-    unbroken run has it written with are in none."""
+    """The next round is then written with the checkpoint's weights: older ones are in none."""
 
     class Hurries(Listener):
         def round_done(self, node, report):

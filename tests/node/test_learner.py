@@ -42,8 +42,7 @@ Graded = namedtuple("Graded", "problem completions rewards")
 
 
 def ragged_groups(seed=0, *, authors=("south",), spread=1.0, groups=3, size=4):
-    """Groups of unlike lengths, off-policy by about ``spread`` nats a token; one has no spread.
-    The authors take turns within a group."""
+    """Groups of unlike lengths, ``spread`` nats a token off-policy, one 0; authors take turns."""
     generator = np.random.default_rng(seed)
     made = []
     for g in range(groups):

@@ -38,8 +38,7 @@ def test_every_importance_scheme_is_tried_here():
 
 
 def tensors(batch, padding=math.nan, extra=0):
-    """(logp, start, gen, advantage, mask) of ragged lists; ``padding``, one or three numbers,
-    is what the first three hold where there is no token."""
+    """(logp, start, gen, advantage, mask) of ragged lists; ``padding`` fills the first three."""
     longest = max(len(tokens) for tokens, _ in batch) + extra
     all_BT3 = torch.tensor(padding).expand(len(batch), longest, 3).clone()
     mask_BT = torch.zeros(len(batch), longest, dtype=torch.bool)
