@@ -67,12 +67,12 @@ bench-gpu: $(VENV)/ready
 gpu-day: $(VENV)/ready
 	$(BIN)/python scripts/gpu_day.py $(ARGS)
 
-# A new pip, which finds the packages in half the time. torch by itself and first: where a CPU build
-# is at hand pip takes it, and nothing larger. What is not imported need not be compiled; the rest
-# is, when it is.
+# A new pip, if it can be had, finds the packages in half the time. torch by itself and first: where a
+# CPU build is at hand pip takes it, and nothing larger. What is not imported need not be compiled;
+# the rest is, when it is.
 $(VENV)/ready: pyproject.toml experiments/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --no-compile -U -c constraints.txt pip
+	$(BIN)/python -m pip install -q --no-compile -U -c constraints.txt pip || true
 	$(BIN)/python -m pip install -q --no-compile $$(grep '^torch==' constraints.txt)
 	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[dev,docs]' -e ./experiments
 	touch $@
