@@ -1,4 +1,4 @@
-"""What a learning node (``loop.py``) shares with an author, which only writes; and the author."""
+"""Participants of a run: what nodes that learn (``loop.py``) share with authors; and authors."""
 
 import time
 from abc import ABC, abstractmethod
