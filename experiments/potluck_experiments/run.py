@@ -112,7 +112,6 @@ def _run_one(
 
 def _in_process(work: tuple[Any, ...], line: Connection, stop: Event) -> None:
     os.setpgid(0, 0)  # Ctrl-C in a terminal reaches the command alone, which hands it on once
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # the server may hold it back
     parent = multiprocessing.parent_process()
     assert parent
 
