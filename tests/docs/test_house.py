@@ -17,9 +17,6 @@ FILES = {
     ): path.read_text(encoding="utf-8")
     for path in ROOT.rglob("*.py")
 }
-MOST_LINES, MOST_LINES_OF_A_FUNCTION = 400, 60
-"""A function counts without its docstring."""
-FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 FRAGMENTS = (
     *("What", "Of", "Whether", "Where", "Who", "As"),
     *("From", "All", "By", "Those", "How", "That"),
@@ -50,22 +47,6 @@ def test_no_two_types_have_one_name():
         for name in types_of(tree):
             homes[name].append(module)
     assert {name: at for name, at in homes.items() if len(at) > 1} == {}
-
-
-def lines_of(function):
-    head, told = function.body[0], ast.get_docstring(function) is not None
-    docstring = head.end_lineno - head.lineno + 1 if told else 0
-    return function.end_lineno - function.lineno + 1 - docstring
-
-
-def test_a_file_and_a_function_can_be_read_in_one_look():
-    long = {module: len(text.splitlines()) for module, text in FILES.items()}
-    long = {module: size for module, size in long.items() if size > MOST_LINES}
-    for module, tree in modules().items():
-        functions = (each for each in ast.walk(tree) if isinstance(each, FUNCTION))
-        sizes = {f"{module}.{each.name}": lines_of(each) for each in functions}
-        long |= {name: size for name, size in sizes.items() if size > MOST_LINES_OF_A_FUNCTION}
-    assert long == {}, f"more than {MOST_LINES} or {MOST_LINES_OF_A_FUNCTION} lines"
 
 
 def public_functions(tree):
