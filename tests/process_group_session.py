@@ -33,7 +33,7 @@ from potluck.model.training import add_adapter, trained
 from potluck.node.learning.batch import pack
 from potluck.node.learning.group import SINGLE_PROCESS, process_group
 from potluck.node.learning.workers import DistributedEngine, generate_together
-from potluck.node.storage import checkpoint
+from potluck.node.storage.folder import rounds_saved
 from potluck.objective.methods import METHODS, ObjectiveConfig
 from potluck.rollout.base import EngineSettings, GreedySampler, RandomSampler, RolloutRequest
 from potluck.rollout.options import HFOptions
@@ -301,7 +301,7 @@ def main(folder):
 def _session(folder):
     models, found = folder / "models", {}
     found["cut"] = outcome_of(recipe(models), folder / "two", display=PressesCtrlC())
-    found["saved"] = checkpoint.rounds_saved(folder / "two" / "adapter")
+    found["saved"] = rounds_saved(folder / "two" / "adapter")
     found["run"] = outcome_of(recipe(models), folder / "two", resume=True)
     found["resumed"] = outcome_of(recipe(models), folder / "one", resume=True)
     eight_bit = "node.full.optimizer=adamw-8bit"

@@ -16,7 +16,7 @@ from potluck.exchange import Key
 from potluck.exchange.base import ExchangeError
 from potluck.exchange.keys.keys import roster_text
 from potluck.model import LanguageModel
-from potluck.node.storage.resume import require_folder
+from potluck.node.storage.same_run import require_folder
 from potluck.types import RunFolderError, Sampling
 
 

@@ -26,6 +26,7 @@ from potluck.model import LanguageModel, ModelError, Reader
 from potluck.node.loop import Node
 from potluck.node.participant import Participant
 from potluck.node.storage import checkpoint
+from potluck.node.storage.folder import rounds_saved
 from potluck.node.storage.resume import prepare_resume
 from potluck.rollout.hf import HFEngine
 from potluck.tasks.arithmetic import DigitsOptions
@@ -123,7 +124,7 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_run_goes_on_to_the_same_end(
     assert result.interrupted
     assert result.rounds < 4
     if result.rounds:
-        assert checkpoint.rounds_saved(tmp_path / "cut" / "small")[-1] == result.rounds
+        assert rounds_saved(tmp_path / "cut" / "small")[-1] == result.rounds
     assert not run(recipe(), tmp_path / "cut", resume=True).interrupted
     assert outcome(tmp_path / "cut") == whole_outcome
 
@@ -453,7 +454,7 @@ def test_a_failure_of_the_last_evaluation_costs_nothing_learned(recipe, tmp_path
     monkeypatch.setattr(launch_module.LocalRounds, "evaluate", breaks)
     with pytest.raises(Crash):
         run(recipe("checkpoint_every=0", "rounds=1"), tmp_path / "run")
-    assert checkpoint.rounds_saved(tmp_path / "run" / "small") == [1]
+    assert rounds_saved(tmp_path / "run" / "small") == [1]
 
 
 def test_partners_that_stop_at_different_tokens_are_refused_until_the_recipe_names_them(
@@ -509,7 +510,7 @@ def test_checkpoints_of_rounds_that_are_lived_again_do_not_push_the_new_ones_out
     run(config, tmp_path / "run")
     shutil.rmtree(checkpoint.checkpoint_folder(tmp_path / "run" / "small", 2))
     crash(config, tmp_path / "run", 1, resume=True)
-    assert checkpoint.rounds_saved(tmp_path / "run" / "large") == [1]
+    assert rounds_saved(tmp_path / "run" / "large") == [1]
 
 
 def test_a_resume_says_if_the_bits_cannot_be_the_same(recipe, whole, tmp_path):
@@ -577,7 +578,7 @@ def test_a_scheduler_that_wants_its_machine_back_finds_a_checkpoint(recipe, tmp_
     before = signal.getsignal(signal.SIGTERM)
     result = run(recipe("checkpoint_every=0"), tmp_path / "run", display=Terminated(9, "none"))
     assert (result.interrupted, result.rounds) == (True, 2)
-    assert checkpoint.rounds_saved(tmp_path / "run" / "small") == [2]
+    assert rounds_saved(tmp_path / "run" / "small") == [2]
     assert signal.getsignal(signal.SIGTERM) is before
 
 

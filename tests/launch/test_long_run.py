@@ -18,6 +18,7 @@ from potluck.launch.rounds import Course
 from potluck.launch.side_by_side import WholeRun
 from potluck.model import ModelError
 from potluck.node.storage import checkpoint
+from potluck.node.storage.folder import rounds_saved
 from potluck.node.storage.resume import whole_round
 from potluck.reports import AuthorReport, Doubts, RoundReport
 from potluck.reports.answers import ControlAnswer
@@ -153,7 +154,7 @@ def test_no_checkpoint_is_given_up_where_none_is_of_all_nodes(
     recipe, tmp_path, monkeypatch, large, small, first
 ):
     saved = {tmp_path / "large": large, tmp_path / "small": small}
-    monkeypatch.setattr(checkpoint, "rounds_saved", saved.get)
+    monkeypatch.setattr("potluck.node.storage.resume.rounds_saved", saved.get)
     monkeypatch.setattr(checkpoint, "damaged_file", lambda *_: None)
     config = recipe("checkpoint_every=1", names=("large", "small"))
     if first is None:
@@ -174,7 +175,7 @@ def test_the_newest_checkpoints_and_the_best_stay(
 ):
     measured(*values)
     run(recipe(*options, every=every), tmp_path / "run")
-    assert checkpoint.rounds_saved(tmp_path / "run" / "small") == kept
+    assert rounds_saved(tmp_path / "run" / "small") == kept
 
 
 def test_the_best_is_named_exported_and_outlives_a_crash(recipe, measured, tmp_path, potluck_says):
@@ -185,7 +186,7 @@ def test_the_best_is_named_exported_and_outlives_a_crash(recipe, measured, tmp_p
     measured(0.3, 0.2, 0.2, 0.1)
     run(config, folder, resume=True)
     node = folder / "small"
-    assert checkpoint.rounds_saved(node) == [1, 5, 6]
+    assert rounds_saved(node) == [1, 5, 6]
     assert checkpoint.best(str(node)) == str(checkpoint.checkpoint_folder(node, 1))
     card = checkpoint.checkpoint_folder(node, 6) / "README.md"
     assert "- best checkpoint: validation 0.9000, after 1 rounds" in card.read_text()
@@ -336,7 +337,7 @@ def test_a_node_that_is_left_alone_does_as_its_recipe_says(left_alone, how, ends
     assert (result.rounds, result.interrupted) == (done, done < 15)
     assert waited == pytest.approx(waited_s, abs=13 * rounds.PAUSE_S)
     assert sum("this node trains alone" in text for text in said) == (not ends)
-    assert checkpoint.rounds_saved(result.folder / "small")[-1] == done
+    assert rounds_saved(result.folder / "small")[-1] == done
 
 
 def test_a_control_is_planned_for_the_rounds_that_the_run_may_have(recipe):

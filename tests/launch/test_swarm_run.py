@@ -14,7 +14,7 @@ from potluck.exchange import batches_of
 from potluck.launch import children
 from potluck.launch.in_process import run
 from potluck.launch.local_swarm import run_local_swarm
-from potluck.node.storage import checkpoint
+from potluck.node.storage.folder import rounds_saved
 from potluck.node.storage.record import Record
 
 NAMES = ("east", "north", "west")
@@ -52,7 +52,7 @@ def test_a_process_for_each_node_gives_the_numbers_of_one_for_all_ctrl_c_or_not(
     ended = run_local_swarm(config(1_000), each, resume=False, display=(first := Impatient()))
     assert ended.interrupted
     assert set(ended.codes.values()) == {130}
-    done = {name: checkpoint.rounds_saved(each / name)[-1] for name in names}
+    done = {name: rounds_saved(each / name)[-1] for name in names}
     assert min(done.values()) > 2
     rounds = max(done.values()) + 4
     threads = torch.get_num_threads()
@@ -150,7 +150,7 @@ def test_ctrl_c_leaves_a_checkpoint_of_each(killed):
     swarm, _, _, codes = killed
     assert codes == dict.fromkeys(NAMES, 130)
     for name in NAMES:
-        assert checkpoint.rounds_saved(swarm.folder / name)[-1] == swarm.round(name) + 1
+        assert rounds_saved(swarm.folder / name)[-1] == swarm.round(name) + 1
 
 
 def test_it_says_who_left_and_who_came_back(killed):

@@ -18,6 +18,7 @@ from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, from_tree, load, read_tree
 from potluck.files import JOINED, printable
 from potluck.launch.children import interrupts
+from potluck.node.storage.same_run import require_folder
 from potluck.reports.events import Notice
 from potluck.types import NODE_NAME
 
@@ -48,6 +49,8 @@ def join_command(
     config = joining(recipe, name, model=model, connect=connect, listen=listen, overrides=set)
     place, displays = folder or Path("runs") / config.name, display or ["live"]
     require_trusted(config, trust_code)
+    if resume:  # before the consent is noted in it
+        require_folder(place, config, resume, name)
     require_consent(config, [name], place, allow_key or (), trust_code)
     prepare_process(config.threads)
     loading = out.status("loading torch and transformers ...")

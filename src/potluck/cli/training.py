@@ -24,6 +24,7 @@ from potluck.launch.children import STOPPED
 from potluck.launch.local_swarm import LocalSwarmResult, run_local_swarm
 from potluck.launch.side_by_side import WholeRun
 from potluck.node.storage.folder import has_no_round
+from potluck.node.storage.same_run import require_folder
 from potluck.reports.answers import told
 from potluck.reports.events import Display
 from potluck.show.terminal.live import Watched, open_displays
@@ -134,6 +135,8 @@ def run_command(
     place = folder or Path("runs") / config.name
     if not check:
         require_trusted(config, trust_code)
+        if resume:  # before the consent is noted in it
+            require_folder(place, config, resume)
         require_consent(config, config.node, place, allow_key or (), trust_code)
     if as_json and not check:
         raise ConfigError("--json prints a recipe and starts nothing, so it needs --check")

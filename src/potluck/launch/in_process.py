@@ -153,11 +153,12 @@ def run(
         )
         return nullcontext({name: hub.member(name) for name in agreements})
 
-    require_consent(config, config.node, folder, allow_keys, trust_code)
     local = LocalNodes(
         config, tuple(config.node), folder, resume, meet, is_whole=True, all_here=True,
         trust_code=trust_code,
     )  # fmt: skip
+    local.check_folder()  # before the consent is noted in it
+    require_consent(config, config.node, folder, allow_keys, trust_code)
     work = partial(_run_shown, local, display, callbacks)
     return BackgroundRun(work) if background else work()
 
@@ -207,12 +208,13 @@ def join(
                 display.show(Notice(f"{name} begins without {', '.join(absent)}"))
             yield {name: exchange}
 
-    require_consent(config, [name], folder, allow_keys, trust_code)
-    require_consent_to_buckets(config, allow_keys, trust_code)
     local = LocalNodes(
         config, (name,), folder, resume, meet, is_whole=False, all_here=all_here,
         trust_code=trust_code,
     )  # fmt: skip
+    local.check_folder()  # before the consent is noted in it
+    require_consent(config, [name], folder, allow_keys, trust_code)
+    require_consent_to_buckets(config, allow_keys, trust_code)
     return _run_shown(local, display)
 
 

@@ -7,9 +7,11 @@ import shlex
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from potluck.config import LOCAL_SWARM, RunConfig, as_tree
 from potluck.exchange import transport
@@ -20,8 +22,8 @@ from potluck.node.storage.folder import (
     disk_errors_explained,
     exclusive,
     forget_failed_start,
-    require_free,
 )
+from potluck.node.storage.same_run import require_folder
 from potluck.reports.events import Display, Event, Notice, Once, Told
 
 FOR_JOINING = ("listen", "connect", "tls", "roster", "key")
@@ -47,19 +49,19 @@ def run_local_swarm(
     def say(text: str) -> None:
         display.show(Notice(text))
 
-    require_free(folder, resume)
+    # Before anything is written: a refused resume leaves the folder as it was.
+    require_folder(folder, config, resume)
     # Each node locks its own folder: one can be brought back by hand while the others run.
     with disk_errors_explained(folder), exclusive(folder, say):
-        require_free(folder, resume)  # again: another process may have had it until now
+        require_folder(folder, config, resume)  # again: another process had it until now
         if not resume:
             forget_failed_start(folder, config.node, say)
         if aside := ", ".join(key for key in FOR_JOINING if getattr(config.swarm, key)):
             why = "for `potluck join`; these nodes meet on loopback, with keys made for them"
             say(f"[swarm] {aside}: {why}")
-        try:
+        with _put_back_if_refused(folder) as nodes:
             prepare_local_swarm(config, folder)
             with interrupts() as interrupted, Children() as children:
-                nodes = []
                 threads = config.threads or max(1, (os.cpu_count() or 1) // len(config.node))
                 for name in config.node:
                     recipe = str(folder / LOCAL_SWARM / "recipe.json")
@@ -70,12 +72,28 @@ def run_local_swarm(
                     nodes.append(children.start(name, words, threads=threads))
                 _watch(children, display, interrupted, folder)
                 stopped = interrupted()
-        finally:
-            if not (folder / "recipe.json").exists():  # no node has begun
-                shutil.rmtree(folder / LOCAL_SWARM, ignore_errors=True)
     codes = {node.name: node.code or 0 for node in nodes}
     complaints = {node.name: node.said[-1] for node in nodes if node.said and node.code}
     return LocalSwarmResult(stopped, codes, complaints)
+
+
+@contextmanager
+def _put_back_if_refused(folder: Path) -> Iterator[list[Child]]:
+    """Yield a list for the nodes. If none of them has begun at the end, as each refused the recipe
+    or was stopped, make the folder of the local swarm again what it was before."""
+    place = folder / LOCAL_SWARM
+    nodes: list[Child] = []
+    with TemporaryDirectory(prefix="potluck-") as scratch:
+        before = Path(scratch) / LOCAL_SWARM
+        if place.is_dir():
+            shutil.copytree(place, before)
+        try:
+            yield nodes
+        finally:
+            if not any(node.begun for node in nodes):
+                shutil.rmtree(place, ignore_errors=True)
+                if before.is_dir():
+                    shutil.copytree(before, place)
 
 
 def prepare_local_swarm(config: RunConfig, folder: Path) -> None:

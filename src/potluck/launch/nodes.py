@@ -29,12 +29,8 @@ from potluck.node.storage.folder import (
     forget_failed_start,
     remove_parts,
 )
-from potluck.node.storage.resume import (
-    prepare_resume,
-    require_folder,
-    require_same_files,
-    whole_round,
-)
+from potluck.node.storage.resume import prepare_resume, whole_round
+from potluck.node.storage.same_run import recorded_recipe, require_folder, require_same_files
 from potluck.reports.events import Display, Fanout, Notice
 from potluck.show.trackers.libraries import About
 from potluck.show.trackers.tracked import Tracked
@@ -184,9 +180,16 @@ def _write_recipe(local: LocalNodes, digests: Mapping[str, str], task: Task) -> 
     for each in local.folders:
         remove_parts(each)
     folder.mkdir(parents=True, exist_ok=True)
-    recipe = sealed(as_tree(local.config))
-    write_atomically(folder / "recipe.json", recipe)
+
+    recipe = as_tree(local.config)
+    joined = sealed(recipe)
+    if not local.is_whole and (folder / "recipe.json").is_file():
+        # What the other nodes of this folder were made with, they know better.
+        before = recorded_recipe(folder)["node"]
+        for name in recipe["node"].keys() & before.keys() - {*local.names}:
+            recipe["node"][name] = before[name]
+    write_atomically(folder / "recipe.json", sealed(recipe))
     write_atomically(folder / "task.json", sealed(digests))
     keep_grade(task, local.folders[0])
     if not local.is_whole:  # the run's is that of other nodes here, too: other keys
-        write_atomically(local.folders[0] / JOINED, recipe)
+        write_atomically(local.folders[0] / JOINED, joined)

@@ -16,6 +16,7 @@ from potluck.node.pace.together import RoundBound
 from potluck.node.participant import Author, Participant
 from potluck.node.storage import checkpoint
 from potluck.node.storage.export import card_of
+from potluck.node.storage.folder import rounds_saved
 from potluck.reports import Doubts, EvaluationReport, RoundReport, as_line
 from potluck.reports.events import Alert, Display, Evaluated, Notice, PhaseProgress, RoundDone
 from potluck.reports.runs import EVALUATION, read_lines
@@ -223,7 +224,7 @@ class LocalRounds:
         for node in self.nodes:
             folder, learner = node.record.folder, node.learner
             card = card_of(self.config, node.name, folder, done)
-            if done in checkpoint.rounds_saved(folder):  # an evaluation may have come since
+            if done in rounds_saved(folder):  # an evaluation may have come since
                 page = checkpoint.checkpoint_folder(folder, done) / "README.md"
                 write_atomically(page, card.encode())
             else:

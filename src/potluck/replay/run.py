@@ -28,7 +28,7 @@ from potluck.node.loop import Node
 from potluck.node.participant import Spent
 from potluck.node.report import author_reports
 from potluck.node.storage.record import Record
-from potluck.node.storage.resume import require_same_files
+from potluck.node.storage.same_run import require_same_files
 from potluck.objective.methods import METHODS, ObjectiveConfig, Trust, reads_author_logp
 from potluck.objective.weights import Weight
 from potluck.replay.plan import ReplayError, ReplayPlan, ReplayRow

@@ -32,6 +32,7 @@ from potluck.files import SUMS, remedy, unlike_its_sum, whole_folder, write_sums
 from potluck.model import LanguageModel, ModelError
 from potluck.model.loading import SERVED, weights_digest
 from potluck.model.sharding import ShardedModel, distribute_like, full_tensor
+from potluck.node.storage.folder import rounds_saved
 from potluck.node.storage.record import heads_of, unlike
 from potluck.reports.runs import best_saved
 from potluck.types import RunFolderError
@@ -146,12 +147,6 @@ def delete_after(folder: Path, round: int) -> None:
     for later in rounds_saved(folder):
         if later > round:
             shutil.rmtree(checkpoint_folder(folder, later))
-
-
-def rounds_saved(folder: Path) -> list[int]:
-    """List the rounds that have a checkpoint, oldest first."""
-    places = (folder / "checkpoints").glob("[0-9]*/state.json")
-    return sorted(int(p.parent.name) for p in places if p.parent.name.isdigit())
 
 
 def checkpoint_folder(folder: Path, round: int) -> Path:

@@ -58,6 +58,12 @@ def is_taken(folder: Path) -> bool:
     return any(each.name not in free and is_taken(each) for each in folder.iterdir())
 
 
+def rounds_saved(folder: Path) -> list[int]:
+    """List the rounds that have a checkpoint, oldest first."""
+    places = (folder / "checkpoints").glob("[0-9]*/state.json")
+    return sorted(int(p.parent.name) for p in places if p.parent.name.isdigit())
+
+
 def remove_parts(folder: Path) -> None:
     """Remove unfinished parts from a node's folder; no other process may be writing there."""
     for part in (*folder.glob("*.part"), *folder.glob("*/*.part")):
@@ -70,7 +76,8 @@ def remove_parts(folder: Path) -> None:
 @contextmanager
 def exclusive(folder: Path, notify: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock of ``folder``, made for it and removed if it stays empty; the kernel takes it
-    back however the process ends. Raise RunFolderError if another process holds it."""
+    back however the process ends. At the end the lock's file holds what it held before, so that a
+    refused command changes nothing. Raise RunFolderError if another process holds the lock."""
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,8 +87,10 @@ def exclusive(folder: Path, notify: Callable[[str], None]) -> Iterator[None]:
         ) from error
     file = folder / LOCK
     lock = FileLock(file, timeout=0, fallback_to_soft=False)
+    text = ""
     try:
         lock.acquire()
+        text = file.read_text(errors="replace")
         file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
     except Timeout:
         holder = file.read_text(errors="replace").strip() or "another process"
@@ -96,6 +105,7 @@ def exclusive(folder: Path, notify: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):  # as when somebody removed the folder, or uses one around it
+            file.write_text(text)
             if [each.name for each in folder.iterdir()] == [LOCK]:  # nothing was begun
                 file.unlink()
                 for each in made:
