@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,20 @@ from transformers import AutoModelForCausalLM
 from launch.runs import numbers
 from potluck.builder import nodes
 from potluck.builder.nodes import make_learner
+from potluck.builder.plan import check
 from potluck.config import from_tree
+from potluck.evaluation.compare import evaluate_models
+from potluck.evaluation.request import EvaluationRequest
 from potluck.launch.in_process import run
 from potluck.model import LanguageModel, ModelError
+from potluck.model.digest import notes_on_base
+from potluck.model.loading import weights_digest
+from potluck.model.training import DEFAULT_TARGETS, add_adapter
 from potluck.node.storage import checkpoint
 from potluck.node.storage.export import export
-from potluck.types import RunFolderError
+from potluck.replay.plan import make_plan
+from potluck.replay.run import replay
+from potluck.types import PotluckError, RunFolderError
 
 BASE = "builtin:digits-small"
 
@@ -223,12 +232,116 @@ def test_an_adapter_on_an_adapter_is_refused_with_the_way_out(done, tmp_path):
         run(recipe(f'node.adapter.model="{place}"'), tmp_path / "run")
 
 
-def test_a_resume_on_another_base_is_refused(tmp_path):
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory):
+    """A run of one round on a base of its own folder, which then is another one."""
+    place = tmp_path_factory.mktemp("moved")
+    export(BASE, place / "base")
+    run(of_base(place), place / "run", display=None)
+    weights = load_file(place / "base" / "model.safetensors")
+    weights["model.norm.weight"][0] += 1e-3
+    save_file(weights, place / "base" / "model.safetensors", metadata={"format": "pt"})
+    return place
+
+
+def of_base(place, *overrides, rounds=1):
+    return recipe(
+        f'node.adapter.model="{place / "base"}"', *overrides, rounds=rounds, names=["adapter"]
+    )
+
+
+def resumed(place, adapter, tmp_path):
+    run(of_base(place, rounds=2), place / "run", resume=True, display=None)
+
+
+def exported(place, adapter, tmp_path):
+    export(str(adapter), tmp_path / "exported")
+
+
+def evaluated(place, adapter, tmp_path):
+    request = EvaluationRequest(str(adapter), overrides=["evaluation.problems=2"])
+    evaluate_models(request, progress=lambda *step: None)
+
+
+def compared(place, adapter, tmp_path):
+    request = EvaluationRequest(BASE, against=str(adapter), task="digits")
+    evaluate_models(request, progress=lambda *step: pytest.fail("one model was evaluated"))
+
+
+def replayed(place, adapter, tmp_path):
+    plan = make_plan(place / "run", methods="nois", node="", rounds=None, out=tmp_path / "replay")
+    list(replay(plan, say=lambda text: None))
+
+
+def trained_on(place, adapter, tmp_path):
+    config = recipe(f'node.full.model="{adapter}"', names=["full"])
+    run(config, tmp_path / "run", display=None)
+
+
+def checked(place, adapter, tmp_path):
+    config = recipe(f'node.full.model="{adapter}"', names=["full"])
+    check(config, trust_code=False, gpu="", one_process=True)
+
+
+@pytest.mark.parametrize("read", [
+    resumed, exported, evaluated, compared, replayed, trained_on, checked,
+])  # fmt: skip
+def test_whoever_reads_an_adapter_refuses_another_base(moved, tmp_path, read):
+    adapter = checkpoint_of(moved / "run", "adapter", 1)
+    with pytest.raises(PotluckError, match=r"is not the one that .* has other weights now"):
+        read(moved, adapter, tmp_path)
+
+
+def test_a_base_is_the_same_in_another_type_and_in_other_files(tmp_path):
+    """Its digest is of the tensors as they are stored."""
     export(BASE, tmp_path / "base")
-    model = f'node.adapter.model="{tmp_path / "base"}"'
-    run(recipe(model, rounds=1, names=["adapter"]), tmp_path / "run")
+    run(of_base(tmp_path), tmp_path / "run", display=None)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    (tmp_path / "base" / "model.safetensors").unlink()
+    model.save_pretrained(tmp_path / "base", max_shard_size="100KB")
+    assert len([*(tmp_path / "base").glob("model-*.safetensors")]) > 1
+    adapter = checkpoint_of(tmp_path / "run", "adapter", 1)
+    for stored in (torch.float32, torch.bfloat16):
+        LanguageModel.load(str(adapter), device="cpu", stored=stored)
+    bfloat16 = "node.adapter.dtype=bfloat16"
+    run(of_base(tmp_path, bfloat16), tmp_path / "other", display=None)
+    adapter = checkpoint_of(tmp_path / "other", "adapter", 1)
+    LanguageModel.load(str(adapter), device="cpu")
+    run(of_base(tmp_path, bfloat16, rounds=2), tmp_path / "other", resume=True, display=None)
+
+
+def test_an_adapter_of_0_2_0_is_resumed_on_its_own_base_only(tmp_path):
+    """Its digest is of the weights as they were loaded."""
+    export(BASE, tmp_path / "base")
+    run(of_base(tmp_path), tmp_path / "run", display=None)
+    network = LanguageModel.load(str(tmp_path / "base"), device="cpu").network
+    add_adapter(network, rank=4, alpha=8, dropout=0.0, targets=DEFAULT_TARGETS, seed=0)
+
+    place = checkpoint_of(tmp_path / "run", "adapter", 1)
+    (place / "SHA256SUMS").unlink()
+    state = json.loads((place / "state.json").read_text())
+    for base in ("another", weights_digest(network, trained=False)):
+        (place / "state.json").write_text(json.dumps(state | {"base": base}))
+        with pytest.raises(RunFolderError) if base == "another" else nullcontext():
+            run(of_base(tmp_path, rounds=2), tmp_path / "run", resume=True, display=None)
+
+
+def test_an_adapter_that_does_not_know_its_base_is_told_of(done, tmp_path):
+    adapter = copied(checkpoint_of(done, "adapter", 2), tmp_path / "adapter")
+    assert notes_on_base(str(adapter)) == []
+    (adapter / "state.json").unlink()
+    (note,) = notes_on_base(str(adapter))
+    assert "is an adapter that says nothing of its base's weights" in note
+    assert notes_on_base(BASE) == []
+    assert notes_on_base(str(checkpoint_of(done, "full", 2))) == []
+
+
+def test_a_reference_of_the_kl_is_the_model_that_training_began_with(tmp_path):
+    export(BASE, tmp_path / "base")
+    keys = f'node.full.model="{tmp_path / "base"}"', "objective.beta=0.1"
+    run(recipe(*keys, rounds=1, names=["full"]), tmp_path / "run", display=None)
     weights = load_file(tmp_path / "base" / "model.safetensors")
     weights["model.norm.weight"][0] += 1e-3
     save_file(weights, tmp_path / "base" / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(RunFolderError, match="is not the one that its adapter was trained on"):
-        run(recipe(model, names=["adapter"]), tmp_path / "run", resume=True)
+    with pytest.raises(RunFolderError, match="is not the one that its training began with"):
+        run(recipe(*keys, names=["full"]), tmp_path / "run", resume=True, display=None)

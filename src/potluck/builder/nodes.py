@@ -92,7 +92,7 @@ def make_learner(
     if node.lora:
         _adapt(policy, model, node.lora, derived_seed(f"{config.seed}/{name}/adapter"), saved)
     if node.lora and first:
-        checkpoint.require_same_base(folder, first, policy.network)
+        checkpoint.require_same_base(folder, first, policy.network, node.model)
     if node.gradient_checkpointing:
         _checkpoint_activations(policy, name)
     if several:
@@ -100,6 +100,7 @@ def make_learner(
     # The KL is to the model that the node started from; under an adapter that is there anyway.
     reference = policy if config.objective.beta else None
     if reference and not node.lora:
+        checkpoint.require_same_start(folder, node.model)
         reference = load(node.model, stored=dtype)
         reference.network.requires_grad_(False)
         reference = ShardedModel(reference, device_of(node.device)) if several else reference
@@ -119,6 +120,7 @@ def make_learner(
         longest=config.sampling.max_new_tokens,
         loss=load_loss(config, trust_code=trust_code),
         reference=reference,
+        start=node.model,
         custom_weight=load_weight(config, trust_code=trust_code),
     )
 

@@ -26,6 +26,7 @@ from potluck.builder.task import (
 )
 from potluck.config import RunConfig
 from potluck.model import ModelError
+from potluck.model.digest import notes_on_base, require_base
 from potluck.model.loading import require_device, require_weights
 from potluck.node.storage import checkpoint
 from potluck.show.trackers.tracked import require_trackers
@@ -104,6 +105,7 @@ def prepare(
     for name, node in seen.trained_here.items() if devices else ():
         require_device(node.device, name)
         require_weights(node.model)
+        require_base(node.model)
     checks.require_baseline(config, folder, names)
     checks.require_engines(config, folder, names, task)
     if not sends_text or config.sends_logp:
@@ -128,6 +130,8 @@ def prepare(
     notes += notes_on_authors(mine, task) if task else []
     notes += checks.notes_on_tokenizers(groups)
     notes += checks.notes_on_devices(mine) if devices else []
+    for node in mine.trained_here.values():
+        notes += notes_on_base(node.model) if known else []
     return Prepared(task, digests, prompts, sends_text, notes, unseen)
 
 

@@ -49,7 +49,7 @@ def join_command(
     config = joining(recipe, name, model=model, connect=connect, listen=listen, overrides=set)
     place, displays = folder or Path("runs") / config.name, display or ["live"]
     require_trusted(config, trust_code)
-    if resume:  # before the consent is noted in it
+    if resume and (place / "recipe.json").is_file():  # before the consent is noted in it
         require_folder(place, config, resume, name)
     require_consent(config, [name], place, allow_key or (), trust_code)
     prepare_process(config.threads)

@@ -135,7 +135,7 @@ def run_command(
     place = folder or Path("runs") / config.name
     if not check:
         require_trusted(config, trust_code)
-        if resume:  # before the consent is noted in it
+        if resume and (place / "recipe.json").is_file():  # before the consent is noted in it
             require_folder(place, config, resume)
         require_consent(config, config.node, place, allow_key or (), trust_code)
     if as_json and not check:

@@ -17,6 +17,7 @@ from potluck.evaluation import grade
 from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings
 from potluck.files import derived_seed
 from potluck.model import LanguageModel, Reader
+from potluck.model.digest import notes_on_base, require_base
 from potluck.model.loading import load_config, load_tokenizer, unused_accelerator
 from potluck.rollout.base import EngineSettings, GreedySampler, RandomSampler
 from potluck.rollout.hf import HFEngine
@@ -48,10 +49,13 @@ def evaluate_models(
     readers = (Reader.of(model, stop=config.sampling.stop) for model in settings.models)
     task = without_long_prompts(config, task, readers)
     problems = _problems(task, config, request.split)
-    for model in settings.models[1:]:
-        # A wrong name fails here, before the first model has worked for an hour.
+    for model in settings.models:
+        # What is wrong with one fails here, before the first model has worked for an hour.
         load_config(model)
         load_tokenizer(model)
+        require_base(model)
+        for note in notes_on_base(model):
+            say(note)
     for letter, model in zip("AB", settings.models, strict=False):
         gc.collect()  # the model before leaves before the next one comes
         if torch.cuda.is_available():

@@ -157,7 +157,8 @@ def run(
         config, tuple(config.node), folder, resume, meet, is_whole=True, all_here=True,
         trust_code=trust_code,
     )  # fmt: skip
-    local.check_folder()  # before the consent is noted in it
+    if resume:
+        local.check_folder()  # before the consent is noted in it
     require_consent(config, config.node, folder, allow_keys, trust_code)
     work = partial(_run_shown, local, display, callbacks)
     return BackgroundRun(work) if background else work()
@@ -212,7 +213,8 @@ def join(
         config, (name,), folder, resume, meet, is_whole=False, all_here=all_here,
         trust_code=trust_code,
     )  # fmt: skip
-    local.check_folder()  # before the consent is noted in it
+    if resume:
+        local.check_folder()  # before the consent is noted in it
     require_consent(config, [name], folder, allow_keys, trust_code)
     require_consent_to_buckets(config, allow_keys, trust_code)
     return _run_shown(local, display)

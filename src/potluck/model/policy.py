@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.generic import ModelOutput
 
+from potluck.model.digest import require_base
 from potluck.model.loading import ModelError, load_network, load_tokenizer, stop_ids
 from potluck.model.reader import Reader
 from potluck.types import Completion, Observed
@@ -59,7 +60,9 @@ class LanguageModel(Reader):
         stored: torch.dtype = torch.float32,
         attention: str = "auto",
     ) -> "LanguageModel":
-        """Load as ``load_network`` does, weights as ``stored``: training needs float32."""
+        """Load as ``load_network`` does, weights as ``stored``: training needs float32. Raise
+        ModelError for an adapter whose base is not the model that it was trained on."""
+        require_base(model)
         network = load_network(model, device=device, dtype=stored, attention=attention)
         return cls(network, load_tokenizer(model), stop=stop, dtype=dtype)
 

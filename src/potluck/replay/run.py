@@ -27,6 +27,7 @@ from potluck.node.learning.passes import Gradient
 from potluck.node.loop import Node
 from potluck.node.participant import Spent
 from potluck.node.report import author_reports
+from potluck.node.storage import checkpoint
 from potluck.node.storage.record import Record
 from potluck.node.storage.same_run import require_same_files
 from potluck.objective.methods import METHODS, ObjectiveConfig, Trust, reads_author_logp
@@ -127,11 +128,13 @@ def replay(
             f"needs none, but {', '.join(needing)} cannot do without; choose --method {free}"
         )
     for recorded in recordings:  # all before the first one learns, which takes minutes
+        start = plan.config.node[recorded.node].model
+        is_known = checkpoint.require_same_start(plan.run / recorded.node, start)
         plain = replace(plan.config, objective=_objective(plan.config, "nois"))
         learner = make_learner(plain, recorded.node, plan.run / recorded.node, 0)
         if recorded.has_logp:
             recorded.require_same_model(learner, task, plan.config.node[recorded.node])
-        else:
+        elif not is_known:
             say(f"{recorded.node}: without log-probabilities no test tells if its model is the one")
         del learner
     ended = 0

@@ -66,6 +66,8 @@ class Learner(Learning):
     reference: LanguageModel | None = None
     """Model that the KL is measured to: ``policy`` itself, whose adapter is then switched off, or
     a frozen one. None: there is no KL."""
+    start: str = ""
+    """Model that training began with, as the recipe names it; checkpoints keep its digest."""
 
     @property
     def parameters(self) -> int:
@@ -73,7 +75,7 @@ class Learner(Learning):
 
     def save(self, folder: Path, round: int, *, card: str) -> None:
         self.processes.broadcast("save", self.name)
-        checkpoint.save(folder, round, self.policy, self.optimizer, card=card)
+        checkpoint.save(folder, round, self.policy, self.optimizer, start=self.start, card=card)
 
     def learn(self, batch: Batch, progress: Progress, *, round: int = 0) -> UpdateReport:
         """Take ``objective.updates_per_round`` optimiser steps on ``batch``.

@@ -30,6 +30,7 @@ from transformers import PreTrainedModel
 
 from potluck.files import SUMS, remedy, unlike_its_sum, whole_folder, write_sums
 from potluck.model import LanguageModel, ModelError
+from potluck.model.digest import recorded_base, stored_digest
 from potluck.model.loading import SERVED, weights_digest
 from potluck.model.sharding import ShardedModel, distribute_like, full_tensor
 from potluck.node.storage.folder import rounds_saved
@@ -39,9 +40,16 @@ from potluck.types import RunFolderError
 
 
 def save(
-    folder: Path, round: int, policy: LanguageModel, optimizer: torch.optim.Optimizer, *, card: str
+    folder: Path,
+    round: int,
+    policy: LanguageModel,
+    optimizer: torch.optim.Optimizer,
+    *,
+    start: str,
+    card: str,
 ) -> Path:
-    """Write checkpoints/<round>; raise RunFolderError if it cannot: earlier ones stay."""
+    """Write checkpoints/<round>; raise RunFolderError if it cannot: earlier ones stay. ``start`` is
+    the model that training began with, which an adapter's checkpoint does not hold."""
     network, moments = full_state(policy, optimizer)
 
     def fill(beside: Path) -> None:
@@ -49,7 +57,7 @@ def save(
         policy.tokenizer.save_pretrained(beside)
         save_file(moments, beside / "optimizer.safetensors")
 
-    return write(folder, round, fill, card=card, base=weights_digest(network, trained=False))
+    return write(folder, round, fill, card=card, base=stored_digest(start))
 
 
 def write(
@@ -104,17 +112,36 @@ def full_state(
     return network, _optimizer_state(policy, optimizer, keep=keep)
 
 
-def require_same_base(folder: Path, round: int, network: PreTrainedModel) -> None:
+def require_same_base(folder: Path, round: int, network: PreTrainedModel, start: str) -> None:
     """Raise RunFolderError unless the frozen weights are those that an adapter was trained on: the
-    checkpoint holds the adapter alone, and where its base lay, another may lie by now."""
+    checkpoint holds the adapter alone, and at ``start``, where its base lay, another may lie."""
     place = checkpoint_folder(folder, round)
     if "base" not in (state := state_of(folder, round)):
         raise _damaged(place, "no base in state.json")
-    if state["base"] != weights_digest(network, trained=False):
-        raise RunFolderError(
-            f"the base model of {place} is not the one that its adapter was trained on; bring that "
-            f"back, or start another run with --out"
-        )
+    recorded = recorded_base(place)
+    # A checkpoint of 0.2.0 has a digest of the weights as they were loaded.
+    now = stored_digest(start) if recorded else weights_digest(network, trained=False)
+    if state["base"] != now:
+        raise _other_start(place, start, "its adapter was trained on")
+
+
+def require_same_start(folder: Path, start: str) -> bool:
+    """Raise RunFolderError unless ``start`` is the model that the node of ``folder`` began with;
+    return False if no checkpoint tells."""
+    for round in rounds_saved(folder)[-1:]:
+        place = checkpoint_folder(folder, round)
+        if recorded := recorded_base(place):
+            if recorded != stored_digest(start):
+                raise _other_start(place, start, "its training began with")
+            return True
+    return False
+
+
+def _other_start(place: Path, start: str, what: str) -> RunFolderError:
+    return RunFolderError(
+        f"the base model of {place} is not the one that {what}: {start!r} has other weights now; "
+        f"bring those back"
+    )
 
 
 def _damaged(place: Path, why: object) -> RunFolderError:
