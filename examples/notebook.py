@@ -3,7 +3,7 @@
 #
 # Two tiny language models train together on sums, with a reward that a cell defines; then a run
 # without sharing tells what the sharing gave. A minute on two CPU cores, no GPU, no network:
-# `pip install potluck pandas`.
+# `pip install -e . pandas` in a clone.
 #
 # This notebook is made from `notebook.py` by `scripts/make_notebook.py`.
 

@@ -210,3 +210,14 @@ def test_the_recipe_of_two_nodes_trains_with_the_slurm_script(start, tmp_path):
         lines = (tmp_path / "runs/run" / name / "metrics.jsonl").read_text().splitlines()
         assert len(lines) == 2
         assert all(set(json.loads(line)["sources"]) == set(NODES) for line in lines)
+
+
+def test_no_line_installs_a_package_that_nobody_owns():
+    """Whoever registers the name first would run code, here beside secrets of a cloud."""
+    shown = ("README.md", "docs/*.md", "deploy/**/*", "examples/*", "recipes/**/*", "scripts/*")
+    files = [file for glob in shown for file in REPOSITORY.glob(glob) if file.is_file()]
+    by_name = re.compile(r"pip install [^\n#]*(?<![\w./-])'?potluck(?![\w/-])")
+    once_published = re.compile(r"once (it|0.2.0) is published: pip install potluck")
+    for file in files:
+        text = once_published.sub("", file.read_text(encoding="utf-8", errors="replace"))
+        assert not by_name.search(text), file
