@@ -16,7 +16,8 @@ from potluck.model import ModelError, Reader, loading
 from potluck.node.learning.group import ProcessGroup
 from potluck.objective.methods import method_of
 from potluck.rollout.base import completion_budget
-from potluck.rollout.options import VllmOptions
+from potluck.rollout.cache import require_one_rope, require_repeatable
+from potluck.rollout.options import HFOptions, VllmOptions
 from potluck.tasks import Task
 from potluck.tasks.base import Shortened, environment_of
 from potluck.types import Problem
@@ -126,6 +127,18 @@ def require_completion_budget(config: RunConfig, task: Task, readers: Readers) -
             completion_budget(prompt_P, problem, max_total_tokens=limit)
             lengths.append(len(prompt_P))
     return lengths
+
+
+def require_models_that_write(config: RunConfig) -> None:
+    """Raise ModelError for a model with which this package's own engine cannot write, by its
+    configuration alone; a server may."""
+    for node in config.trained_here.values():
+        if isinstance(node.engine, HFOptions):
+            shape = loading.load_config(node.model)
+            require_repeatable(shape, node.model)
+            context = getattr(shape.get_text_config(), "max_position_embeddings", None)
+            longest = config.sampling.max_total_tokens
+            require_one_rope(shape, node.model, min(longest, context or longest))
 
 
 def require_servers(config: RunConfig, *, longest_prompt: int) -> None:

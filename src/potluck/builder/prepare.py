@@ -27,7 +27,7 @@ from potluck.builder.task import (
 from potluck.config import RunConfig
 from potluck.model import ModelError
 from potluck.model.digest import notes_on_base, require_base
-from potluck.model.loading import require_device, require_weights
+from potluck.model.loading import require_device, require_plain_weights, require_weights
 from potluck.node.storage import checkpoint
 from potluck.show.trackers.tracked import require_trackers
 from potluck.tasks import Task
@@ -106,6 +106,9 @@ def prepare(
         require_device(node.device, name)
         require_weights(node.model)
         require_base(node.model)
+        require_plain_weights(node.model)
+    if known:
+        checks.require_models_that_write(seen)
     checks.require_baseline(config, folder, names)
     checks.require_engines(config, folder, names, task)
     if not sends_text or config.sends_logp:

@@ -18,8 +18,14 @@ from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings
 from potluck.files import derived_seed
 from potluck.model import LanguageModel, Reader
 from potluck.model.digest import notes_on_base, require_base
-from potluck.model.loading import load_config, load_tokenizer, unused_accelerator
+from potluck.model.loading import (
+    load_config,
+    load_tokenizer,
+    require_plain_weights,
+    unused_accelerator,
+)
 from potluck.rollout.base import EngineSettings, GreedySampler, RandomSampler
+from potluck.rollout.cache import require_repeatable
 from potluck.rollout.hf import HFEngine
 from potluck.tasks import Split, Task
 from potluck.tasks.base import environment_of
@@ -51,7 +57,8 @@ def evaluate_models(
     problems = _problems(task, config, request.split)
     for model in settings.models:
         # What is wrong with one fails here, before the first model has worked for an hour.
-        load_config(model)
+        require_repeatable(load_config(model), model)
+        require_plain_weights(model)
         load_tokenizer(model)
         require_base(model)
         for note in notes_on_base(model):

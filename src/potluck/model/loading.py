@@ -6,6 +6,7 @@ terminal, and runs the code of a model folder at a "y".
 """
 
 import hashlib
+import importlib.util
 import json
 import os
 import threading
@@ -60,7 +61,10 @@ def load_network(model: str, *, device: str, dtype: torch.dtype, attention: str)
     torch.backends.cuda.enable_cudnn_sdp(False)
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
     base = base_of(where)
+    require_plain_weights(model)
     how = {"dtype": dtype, "output_loading_info": True, "trust_remote_code": False, **chosen}
+    # What does not fit is told below, with its sizes; the library only logs them.
+    how["ignore_mismatched_sizes"] = True
     try:
         with BUILDING:
             made: Any = transformers.AutoModelForCausalLM.from_pretrained(base or where, **how)
@@ -71,6 +75,12 @@ def load_network(model: str, *, device: str, dtype: torch.dtype, attention: str)
         _realign(network)
     except Exception as error:  # libraries for six file formats raise what they like
         raise _cannot_load("model", model, error, base=base) from error
+    for name, stored, expected in sorted(loaded["mismatched_keys"]):
+        raise ModelError(
+            f"cannot load model {model!r}: {name!r} has shape {tuple(stored)} in its files, but by "
+            f"its config.json {tuple(expected)}; mend config.json (vocab_size, hidden_size, ...), "
+            f"or copy the files that belong together"
+        )
     if lost := sorted(loaded["missing_keys"]):
         # They would be random, and nothing would say so.
         raise ModelError(f"model {model!r} lacks {len(lost)} weights, {lost[0]!r} among them")
@@ -78,13 +88,20 @@ def load_network(model: str, *, device: str, dtype: torch.dtype, attention: str)
 
 
 def base_of(where: str) -> str | None:
-    """Find the base model of an adapter's folder or id; None where it is a model itself."""
+    """Find the base model of an adapter's folder or id; None where it is a model itself. Raise
+    ModelError for an adapter that names no base."""
     folder = Path(where)
     if any(folder.glob("*model*.safetensors*")) and not (folder / ADAPTER).exists():
         return None
     with suppress(OSError):
         if found := find_adapter_config_file(where):
-            return str(json.loads(Path(found).read_text())["base_model_name_or_path"])
+            base = json.loads(Path(found).read_text()).get("base_model_name_or_path")
+            if not base:
+                raise ModelError(
+                    f"{where!r} is an adapter that names no base; write the folder or id of its "
+                    f"base model as base_model_name_or_path into {found}"
+                )
+            return str(base)
     return None
 
 
@@ -130,6 +147,20 @@ def require_weights(model: str) -> None:
     folder = Path(locate(model))
     if folder.is_dir() and not (any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))):
         raise ModelError(f"{model!r} has no weights; copy its model.safetensors there")
+
+
+def require_plain_weights(model: str) -> None:
+    """Raise ModelError for a model whose weights are quantised (bitsandbytes, GPTQ, AWQ, FP8 ...),
+    by its configuration: neither the engine nor an export can round them."""
+    config = load_config(model)
+    for part in (config, config.get_text_config()):
+        if how := getattr(part, "quantization_config", None):
+            method = how.get("quant_method") if isinstance(how, dict) else None
+            raise ModelError(
+                f"model {model!r} has quantised weights ({method or 'quantization_config'}), which "
+                f"are not supported; take the model in bfloat16: a node with lora and "
+                f"dtype = 'bfloat16' needs 2 bytes for each weight"
+            )
 
 
 def load_config(model: str) -> transformers.PreTrainedConfig:
@@ -239,16 +270,38 @@ def stop_ids(
 
 
 def _cannot_load(what: str, model: str, error: Exception, *, base: str | None = None) -> ModelError:
+    if isinstance(error, ModelError):
+        return error
     if base and not Path(base).exists():
         return ModelError(
             f"cannot load model {model!r}: it is an adapter, and its base {base!r}, which its "
             f"adapter_config.json names, is not here ({first_line(error)})"
+        )
+    if "size mismatch" in str(error):
+        # torch tells the sizes in further lines: "size mismatch for NAME: copying a param ...".
+        mismatch = next(line for line in str(error).splitlines() if "size mismatch" in line)
+        return ModelError(
+            f"cannot load {what} {model!r}: {mismatch.strip()} An adapter with tokens of its own "
+            f"belongs to a base that was given as many: name that base in adapter_config.json"
+        )
+    folder = Path(locate(model))
+    if what == "tokenizer of" and (folder / "tokenizer.model").is_file() and not _has_spiece():
+        return ModelError(
+            f"cannot load {what} {model!r}: it has a tokenizer.model and no tokenizer.json, which "
+            f"needs the extra sentencepiece; pip install 'potluck[sentencepiece]'"
         )
     absent = not model.startswith("builtin:") and not Path(model).exists()
     if absent and model.startswith(("/", "~", ".")):
         return ModelError(f"cannot load {what} {model!r}: no such folder is here")
     why = "no such folder is here; as a Hugging Face id: " if absent else ""
     return ModelError(f"cannot load {what} {model!r}: {why}{first_line(error)}")
+
+
+def _has_spiece() -> bool:
+    try:
+        return all(importlib.util.find_spec(name) for name in ("sentencepiece", "google.protobuf"))
+    except ModuleNotFoundError:  # no package "google" at all
+        return False
 
 
 def first_line(error: Exception) -> str:

@@ -44,7 +44,7 @@ class LanguageModel(Reader):
             vocabulary=network.get_output_embeddings().weight.shape[0],
             stop_ids=stop_ids(tokenizer, stop, *configs),
             stop=stop,
-            context=getattr(network.config, "max_position_embeddings", None) or 0,
+            context=getattr(network.config.get_text_config(), "max_position_embeddings", None) or 0,
         )
         self.network, self.dtype = network.eval(), dtype
         self.scorer = Scorer(network, self.vocabulary)

@@ -12,8 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
-from transformers import DynamicCache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedConfig, PreTrainedModel
+from transformers.cache_utils import (
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    LinearAttentionAndFullAttentionLayer,
+    LinearAttentionLayer,
+)
 
 from potluck.model.loading import ModelError
 from potluck.rollout.base import PromptedRequest
@@ -21,10 +26,54 @@ from potluck.rollout.base import PromptedRequest
 SPARE = 0.25  # share of columns beyond the longest row's, from which all are moved together
 
 
+def require_repeatable(config: PreTrainedConfig, model: str) -> None:
+    """Raise ModelError unless a prompt that such a model has read once can be continued by several
+    completions: a recurrent layer (of Mamba, a gated delta rule, a short convolution) has a state
+    that cannot be repeated for a group, nor know which tokens of a batch are padding."""
+    try:
+        layers = DynamicCache(config=config).layers
+        kind = AutoModelForCausalLM._model_mapping.get(type(config), None)
+    except Exception:  # each model's configuration is code of its own; writing says what is wrong
+        return
+    has_recurrent_layer = any(_is_recurrent(layer) for layer in layers)
+    if has_recurrent_layer or getattr(kind, "_is_stateful", False):
+        raise ModelError(
+            f"model {model!r} ({config.model_type}) has recurrent layers, whose state cannot be "
+            f"repeated for the completions of a group; take a model of attention layers only"
+        )
+
+
+def _is_recurrent(layer: object) -> bool:
+    kinds = LinearAttentionLayer, LinearAttentionAndFullAttentionLayer
+    return isinstance(layer, kinds) or not hasattr(layer, "batch_repeat_interleave")
+
+
+def require_one_rope(config: PreTrainedConfig, model: str, longest: int) -> None:
+    """Raise ModelError if sequences of ``longest`` tokens cross a border behind which the model
+    turns all positions otherwise (longrope of Phi-3): keys that were kept from before the border
+    are another model's than those that learning computes."""
+    text: PreTrainedConfig = config.get_text_config()
+    rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
+    if (rope.get("rope_type") or rope.get("type")) != "longrope":
+        return
+    border = (
+        rope.get("original_max_position_embeddings")
+        or getattr(text, "original_max_position_embeddings", None)
+        or longest
+    )
+    if longest > border:
+        raise ModelError(
+            f"model {model!r} turns positions otherwise beyond {border} tokens (longrope), and a "
+            f"prompt with its completion may have {longest}; set sampling.max_total_tokens = "
+            f"{border}, or write through vLLM"
+        )
+
+
 class PromptReader:
     """The cache of a batch: each prompt is read once for its ``count`` of rows, then by token."""
 
     def __init__(self, network: PreTrainedModel, tasks: Sequence[PromptedRequest]) -> None:
+        require_repeatable(network.config, str(network.name_or_path))
         self._network, self._cache = network, DynamicCache(config=network.config)
         self._count_Q = torch.tensor([task.count for task in tasks], device=network.device)
         self._token_QP, real_QP = _padded([task.prompt_P for task in tasks], network.device)
@@ -34,12 +83,6 @@ class PromptReader:
     def first(self) -> Tensor:
         """Compute logits_NV after the prompts, a row for each completion of each problem."""
         logits_QV = self._forward(self._token_QP)
-        for layer in self._cache.layers:
-            if not hasattr(layer, "batch_repeat_interleave"):
-                raise ModelError(
-                    f"{type(self._network).__name__} has a {type(layer).__name__}, whose state "
-                    f"cannot be repeated for a group; use a model of attention layers only"
-                )
         # Its annotation says int, but a count for each row is what it hands on to torch.
         self._cache.batch_repeat_interleave(self._count_Q)  # type: ignore[arg-type]
         if self._mask is not None:
