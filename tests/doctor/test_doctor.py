@@ -117,7 +117,12 @@ def test_a_key_is_there_its_owners_alone_and_in_the_roster(tmp_path):
     assert secret.read_text().strip().partition(":")[2] not in checks.key(alone)[1]
     for known, *found in (
         ({"south": Key.new().public}, "FAIL", "no line for 'north'", "add: north ="),
-        ({"north": Key.new().public}, "FAIL", "another key", "change its line to: no"),
+        ({"north": Key.new().public}, "FAIL", "another key", "the roster's owner changes its line"),
+        ({"south": Key.load(secret).public}, "FAIL", "is the key of 'south' in", "--as south, or"),
+        (
+            {"north": Key.new().public, "south": Key.load(secret).public},
+            *("FAIL", "is the key of 'south' in", "--set swarm.key=north.key"),
+        ),
         ({"north": Key.load(secret).public}, "ok", "as in the roster"),
     ):
         roster.write_text(roster_text(known))
@@ -130,6 +135,12 @@ def test_a_key_is_there_its_owners_alone_and_in_the_roster(tmp_path):
     stranger = [f"swarm.key={secret}", "swarm.roster=none.toml", "swarm.open=true"]
     config = load(STARTING_RECIPE, [*stranger, "node.large.stranger=true"])
     assert is_(checks.key(Target(config, "large", tmp_path)), "ok")  # no roster has its key
+
+
+def test_nodes_that_meet_in_a_folder_need_no_certificate(tmp_path):
+    folder = f"swarm.connect=['file://{tmp_path}/meet']"
+    config = load(STARTING_RECIPE, ["swarm.transport=folder", folder])
+    assert is_(checks.certificates(Target(config, "large", tmp_path)), "ok", "none needed")
 
 
 def test_a_roster_is_readable_and_has_every_member(tmp_path):

@@ -133,16 +133,34 @@ def key(target: Target) -> Judged:
         known = read_roster(book).get(name) if book else found.public
     except ExchangeError as error:
         return "FAIL", str(error)
-    if known is None:
-        return "FAIL", f"{book} has no line for {name!r}; add: {roster_line(name, found)}"
-    if known != found.public:
-        line = f"change its line to: {roster_line(name, found)}"
-        return "FAIL", f"{book} has another key for {name!r} than {path}; {line}"
+    if book and known != found.public:
+        return "FAIL", _not_in_roster(name, path, found, book)
     return "ok", f"{path}, which only its owner can read{', as in the roster' if book else ''}"
+
+
+def _not_in_roster(name: str, path: Path, found: Key, book: Path) -> str:
+    """Say whose the key is. A line of the roster may be another's identity, so whether it is to be
+    changed is for the roster's owner to say."""
+    keys = read_roster(book)
+    owners = [each for each, public in keys.items() if public == found.public]
+    if owners:
+        return (
+            f"{path} is the key of {owners[0]!r} in {book}, not of {name!r}: join --as "
+            f"{owners[0]}, or name the right key: --set swarm.key={name}.key"
+        )
+    if name not in keys:
+        return f"{book} has no line for {name!r}; add: {roster_line(name, found)}"
+    return (
+        f"{book} has another key for {name!r} than {path}; name the right one: --set "
+        f"swarm.key=FILE. If {name!r} lost it, the roster's owner changes its line to: "
+        f"{roster_line(name, found)}"
+    )
 
 
 def certificates(target: Target) -> Judged:
     """Check that the certificate is this node's, holds, and does not end soon."""
+    if target.swarm.transport == "folder":
+        return "ok", "none needed: the nodes meet in a folder, and nobody connects"
     if not target.tls:
         return "warn", "no [swarm.tls]: any node may connect; fine in a network of yours"
     try:

@@ -133,8 +133,13 @@ class Node(Participant):
             seconds=spent.seconds(learning.seconds),
             absent=tuple(sorted(attendance.absent(round))),
             heard=attendance.note(round, arrived, report.sources, me=self.name),
+            finished=self._finished(arrived),
         )
         return self.keep(report)
+
+    def _finished(self, arrived: Round) -> tuple[str, ...]:
+        last = self.config.rounds - 1
+        return tuple(sorted(name for name, newest in arrived.newest.items() if newest >= last))
 
     def _learn(self, round: int, groups: Sequence[Group], silenced: Sequence[bool]) -> UpdateReport:
         scale = self.learner.objective.advantage_scale

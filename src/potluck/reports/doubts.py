@@ -1,7 +1,7 @@
 """Doubts: what of a node's rounds a person should look at, and what to do about it."""
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 
 from potluck.files import printable
@@ -31,6 +31,10 @@ NOISE = 7
 rounds in 50 had a false alarm. What a round differs from the one before tells the error."""
 LEAST_ENTROPY = 0.05
 """Mean entropy of WINDOW rounds, nats a completion, below which nearly all of a group are equal."""
+FOREIGN_LIKELIHOOD = 0.1
+"""Likelihood P of an author's right answers, a mean per token, below which the author writes in
+another notation: between models that learn from each other P was .86 to .97, between notations with
+no form in common .001 (docs/partners.md)."""
 UNLIKE = {
     "likelihood": "its texts are unlikely to this model",
     "typicality": "its texts are not typical of this model",
@@ -58,6 +62,13 @@ class Doubts:
         self._lasting: set[tuple[str, str]] = set()
         self._last = deque[RoundReport](maxlen=WINDOW)
         self._weighed: dict[str, deque[AuthorReport]] = {}
+        self._finished: frozenset[str] = frozenset()
+        self._silence = Counter[str]()
+        """Rounds in a row in which nothing came of a node."""
+        self._longest_silence = Counter[str]()
+        """The most of them after which it came again."""
+        self._refused = Counter[str]()
+        """Messages under its name that were refused in these rounds."""
         self._best = -math.inf
         self._steps: list[float] = []
 
@@ -68,6 +79,7 @@ class Doubts:
             case [float() as then, float() as now]:
                 self._steps.append((now - then) ** 2 / 2)
         self._last.append(report)
+        self._count_silence(report)
         lasting = list(self._of_several()) if len(self._last) == WINDOW else []
         lasting += self._unheard(report)
         self._told -= self._lasting - {(about, kind) for about, kind, _ in lasting}
@@ -111,13 +123,7 @@ class Doubts:
 
     def _of_several(self) -> Found:
         me, last = self._me, self._last
-        gone = set.intersection(*({*each.missing, *each.absent} for each in last)) - {me}
-        for name in sorted(gone):
-            line = (
-                f"{me}: nothing came of {name} in {WINDOW} rounds; if it has not ended, --resume "
-                f"on its machine brings it back"
-            )
-            yield name, "silent", line
+        yield from self._silent()
         reward = mean(each.own_reward_mean for each in last)
         if reward is not None:
             best = self._best = max(self._best, reward)
@@ -139,6 +145,41 @@ class Doubts:
             )
             yield me, "entropy", line
 
+    def _count_silence(self, report: RoundReport) -> None:
+        heard = _heard_of(report)
+        awaited = {*report.missing, *report.absent} - {self._me}
+        for name in heard & self._silence.keys():
+            silence = self._silence[name]
+            self._longest_silence[name] = max(self._longest_silence[name], silence)
+
+        silent = awaited - heard
+        for name in self._silence.keys() - silent:
+            del self._silence[name], self._refused[name]
+        for name in silent:
+            self._silence[name] += 1
+            self._refused[name] += report.refused.get(name, 0)
+        self._finished = (self._finished - heard) | {*report.finished}
+
+    def _silent(self) -> Found:
+        """Yield the nodes of which nothing came in WINDOW rounds, nor in twice the longest silence
+        that a slow node had before: no completion, late or unreadable ones included. A node that
+        wrote the run's last round has nothing more to send."""
+        for name, silence in sorted(self._silence.items()):
+            if silence < max(WINDOW, 2 * self._longest_silence[name]) or name in self._finished:
+                continue
+            if self._refused[name]:
+                line = (
+                    f"{self._me}: all that came of {name} in {silence} rounds was refused "
+                    f"({self._refused[name]} messages); events.jsonl says why"
+                )
+                yield name, "refused", line
+            else:
+                line = (
+                    f"{self._me}: nothing came of {name} in {silence} rounds; if it has not ended, "
+                    f"--resume on its machine brings it back"
+                )
+                yield name, "silent", line
+
     def _unheard(self, report: RoundReport) -> Found:
         """Yield the authors from which nothing was learned in WINDOW rounds, and why."""
         for author, its in report.sources.items():
@@ -150,16 +191,22 @@ class Doubts:
                 continue
             mean_weight = sum(weights) / WINDOW
             silenced = mean(each.silenced_share for each in recent) or 0.0
+            likelihood = mean(each.likelihood_positive for each in recent)
+            is_foreign = likelihood is not None and likelihood < FOREIGN_LIKELIHOOD
             if mean_weight >= UNHEARD_WEIGHT * (1 - silenced):  # without the test it is enough
                 told = habit_told(self._me, author, [*recent])
                 why = f"{told}. [objective] habit_test = false learns them"
+            elif is_foreign and self._weight in UNLIKE:
+                why = (
+                    f"it writes in a way that this model would not (P {likelihood:.3f}), so they "
+                    f"cannot learn from each other (docs/partners.md)"
+                )
             elif recent[-1].gradient_share is not None:
                 why = "it is not trusted. If you trust its owner, put its key into the roster"
             elif self._weight not in UNLIKE:
                 why = f"so [objective] weight = {self._weight!r} has it"
             else:
-                likelihood = mean(each.likelihood_positive for each in recent) or 0.0
-                why = f"{UNLIKE[self._weight]} (P {likelihood:.3f}). A smaller "
+                why = f"{UNLIKE[self._weight]} (P {likelihood or 0.0:.3f}). A smaller "
                 why += "likelihood_exponent weighs it more"
                 if self._weight == "likelihood":
                     why += ", and weight = 'typicality' where the task leaves many ways to go on"
@@ -168,6 +215,12 @@ class Doubts:
                 f"answers in {WINDOW} rounds is {mean_weight:.3f}: {why}"
             )
             yield author, "unheard", line
+
+
+def _heard_of(report: RoundReport) -> set[str]:
+    """Return the authors of which completions came, of use or not."""
+    read = {author for author, its in report.sources.items() if its.completions}
+    return {*read, *report.unreadable, *(report.heard or ())}
 
 
 def habit_told(me: str, author: str, reports: Sequence[AuthorReport]) -> str:

@@ -215,6 +215,9 @@ class RoundReport:
     """Members on which this node did not count: of their part it wrote its share."""
     heard: tuple[str, ...] | None = None
     """Other members of which something of use came; None: the node learns from nobody."""
+    finished: tuple[str, ...] = ()
+    """Other nodes of which the run's last round has come, at ``pace = "free"``: after it they have
+    nothing more to send."""
     late: Annotated[int, Stat("Completions late", "count", "Network")] = 0
     """Completions of earlier rounds that came in this one."""
     late_used: int = 0
