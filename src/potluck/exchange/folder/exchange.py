@@ -40,8 +40,8 @@ HANGS_S, SURE_S = 30.0, 5.0
 """Seconds without a look at the others after which a node says so, once they have gone on for
 ``SURE_S`` since that was seen: after a pause of the whole process the thread looks at once."""
 HANGS = (
-    f"the folder of the others has not been read or written for {HANGS_S:g} s: its file system does "
-    f"not answer (is a network mount away?); nothing of the others comes until it does"
+    f"the folder of the others has not been read or written for {HANGS_S:g} s: its file system "
+    f"does not answer (is a network mount away?); nothing of the others comes until it does"
 )
 MOST_ANSWERS = 48
 """Answers in a card, of 2 kilobytes at most."""
