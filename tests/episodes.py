@@ -40,12 +40,16 @@ class Here:
     played: dict = field(default_factory=dict)
     opened: list = field(default_factory=list)
     replays: int = 0
+    begun_anew: list = field(default_factory=list)
 
     def open(self, author=""):
         self.opened.append(PlayHere(self))
         return self.opened[-1]
 
-    def replay(self, problem, turns, written=None):
+    def begin_anew(self, author):
+        self.begun_anew.append(author)
+
+    def replay(self, problem, turns, written=None, *, within_s=None):
         known = self.played.get((problem.id, text_of(turns)))
         if known:
             return known

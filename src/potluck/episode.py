@@ -1,6 +1,7 @@
 """Nouns of an episode: a completion of several turns, between which an environment speaks."""
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -79,11 +80,20 @@ class Environment(Protocol):
         """Begin to play, for one writing of an author."""
 
     def replay(
-        self, problem: Problem, turns: Sequence[Turn], written: Completion | None = None
+        self,
+        problem: Problem,
+        turns: Sequence[Turn],
+        written: Completion | None = None,
+        *,
+        within_s: float = math.inf,
     ) -> Episode:
-        """Play these turns from the start, in another process; an episode played before comes from
+        """Play these turns from the start, in a process that has played for the author of
+        ``written`` alone, within so many seconds on the clock; an episode played before comes from
         memory. With ``grade`` "own" none is played; ``written``, an own completion, tells it from
         others of the same turns. Raise EnvironmentFailed if it is not there, or beyond a limit."""
+
+    def begin_anew(self, author: str) -> None:
+        """Replay the author's next episode in a new process: one of it was refused."""
 
 
 def text_of(turns: Sequence[Turn]) -> str:

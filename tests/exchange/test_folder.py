@@ -1,6 +1,7 @@
 """Files in a folder that others can write too: what is refused, what is removed, who is here."""
 
 import os
+import socket
 import sys
 import time
 
@@ -187,3 +188,60 @@ def test_a_library_that_is_absent_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     with pytest.raises(OSError, match=r"gcsfs.*; for S3: pip install 'potluck\[s3\]'"):
         Store("gs://shared/run")
+
+
+def as_link(at):
+    at.with_name("secret").write_bytes(b"of the user")
+    at.symlink_to("secret")
+
+
+def as_socket(at):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(at))
+
+
+ODD = {
+    "pipe": os.mkfifo,
+    "folder": os.mkdir,
+    "link": as_link,
+    "dangling link": lambda at: at.symlink_to("nowhere"),
+    "link to itself": lambda at: at.symlink_to(at),
+    "link to a device": lambda at: at.symlink_to("/dev/zero"),
+    "socket": as_socket,
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_of_what_is_no_plain_file_nothing_is_read(tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)  # the path of a socket is short
+    for name in ("odd", "plain"):
+        (tmp_path / name).mkdir()
+    ODD[kind](tmp_path / "odd/card")
+    (tmp_path / "plain/card").write_bytes(b"123456")
+    # As it is where the file is swapped after somebody looked.
+    monkeypatch.setattr(os.path, "isfile", lambda at: True)
+    monkeypatch.setattr(os.path, "islink", lambda at: False)
+    found = Store(f"file://{tmp_path}").read({"odd/card": 9, "plain/card": 3, "none/card": 9})
+    assert found == {"odd/card": b"", "plain/card": b"1234"}
+
+
+def test_a_folder_of_a_member_that_is_a_link_is_not_read(tmp_path):
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private/card").write_bytes(b"of the user")
+    (tmp_path / "evil").symlink_to("private")
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain/card").write_bytes(b"1")
+    found = Store(f"file://{tmp_path}").read({"evil/card": 99, "plain/card": 99})
+    assert found == {"plain/card": b"1"}
+
+
+def test_a_thread_that_does_not_come_back_is_told_once(place):
+    north = place.node("north")
+    told = lambda: place.said["north"].count(exchange.HANGS)  # noqa: E731
+    now_s = north._looked_s
+    for late_s in (10, 31, 34):  # the whole process was paused: the thread looks in a moment
+        north._tell_of_hang(now_s + late_s)
+    assert told() == 0
+    for late_s in (37, 40, 400):
+        north._tell_of_hang(now_s + late_s)
+    assert told() == 1

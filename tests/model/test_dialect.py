@@ -2,6 +2,8 @@
 
 import os
 import random
+import re
+import time
 from collections import Counter
 
 import msgspec
@@ -14,6 +16,7 @@ import tiny
 import unlike
 from potluck.episode import ToolCall, Turn, text_of
 from potluck.model import ModelError
+from potluck.model.dialect import calls_of, in_turn
 from potluck.types import Completion, Observation, Problem
 
 CASES = int(os.environ.get("POTLUCK_TURNS", "60"))
@@ -267,3 +270,39 @@ def test_a_turn_that_a_tokenizer_cannot_spell_has_no_ids():
     assert unlike.policy("lower-casing").ids_of(Turn("Total")) is None
     assert dialects.model("llama").ids_of(Turn("", (CALL, CALL))) is None
     assert dialects.model("gemma").ids_of(Turn("", (CALL,))) is None
+
+
+MARKED = "potluckName"
+HOSTILE = {
+    "names": MARKED,
+    "names and brackets": MARKED + " {",
+    "brackets and spaces": "{" + " " * 63,
+    "spaces": " ",
+    "half an argument": '{"potluckKey" : "one" ,',
+    "names and arguments": MARKED + '{"potluckKey": "one", "potluckOther": "two"}',
+    "what was said": "potluckSaid",
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_megabyte_of_marks_in_a_template_costs_its_length(what):
+    """Each was without an end: three nested searches over 1 MiB."""
+    piece = HOSTILE[what]
+    text = piece * (2**20 // len(piece))
+    steps = []
+
+    def render(messages):
+        steps.append(len(text))
+        return "begun" + text if len(messages) > 1 else "begun"
+
+    begun_s = time.process_time()
+    calls_of(render, ["<end>"])
+    assert time.process_time() - begun_s < 20
+    assert len(steps) <= 4
+
+
+def test_marks_are_found_one_behind_another():
+    marks = [re.compile("a+"), re.compile("b")]
+    found = in_turn("b a b aa b", marks, 1)
+    assert [match.span() for match in found] == [(2, 3), (4, 5)]
+    assert in_turn("b a", marks) is None

@@ -189,7 +189,7 @@ def test_an_author_of_slow_episodes_has_its_time_and_nobody_elses(monkeypatch):
     now_s = [0.0]
 
     class Slow(Here):
-        def replay(self, problem, turns, written=None):
+        def replay(self, problem, turns, written=None, **limits):
             now_s[0] += 11.0
             if len(turns) == 1:
                 raise EnvironmentFailed("it hung")
@@ -210,8 +210,35 @@ def test_an_author_of_slow_episodes_has_its_time_and_nobody_elses(monkeypatch):
     assert own == ["read"] * 5
 
 
+def test_slow_authors_together_have_a_bound_and_each_other_one_a_little(monkeypatch):
+    now_s, bounds_s = [0.0], []
+
+    class Sleeping(Here):
+        def replay(self, problem, turns, written=None, *, within_s):
+            bounds_s.append(within_s)
+            now_s[0] += min(within_s, 25.0)
+            if within_s < 25.0:
+                raise EnvironmentFailed("cut off")
+            return super().replay(problem, turns)
+
+    monkeypatch.setattr(reading, "perf_counter", lambda: now_s[0])
+    replays = at_home(Sleeping(Walk))
+
+    def found(sent):
+        row = read(sent, PROBLEM, tiny.policy(), LIMITS, replays=replays)
+        return row if isinstance(row, str) else "read"
+
+    slow = [f"slow-{at}" for at in range(63)]
+    reasons = [[found(played(author=name)) for _ in range(3)] for name in slow]
+    assert reasons[0] == ["read", "replay time", "replay time"]
+    assert reasons[-1] == ["replay time"] * 3
+    assert bounds_s[:2] == [30.0, 5.0]
+    assert now_s[0] == 4 * 30.0 + 59 * 2.0
+    assert found(played(author="north")) == "read"  # its own
+
+
 class WithCalls(Here):
-    def replay(self, problem, turns, written=None):
+    def replay(self, problem, turns, written=None, **limits):
         calls = sum(len(turn.content) for turn in turns)
         return replace(super().replay(problem, turns), calls=calls, errors=turns[0].content == "ab")
 
@@ -246,3 +273,15 @@ def test_each_figure_of_an_authors_episodes_is_what_a_plain_loop_finds():
     assert transcript(turns_in(rows[2].completion.text), rows[2].episode)[:2] == [
         {"role": "assistant", "content": "ab"}, {"role": "user", "content": "ab+1ab+1ab+1"},
     ]  # fmt: skip
+
+
+def test_a_refused_episode_has_its_authors_replays_begin_anew():
+    environment = Here(Walk)
+    replays = Replays(environment, "me")
+    assert isinstance(
+        read(played(author="south"), PROBLEM, tiny.policy(), LIMITS, replays=replays), Row
+    )
+    assert environment.begun_anew == []
+    liar = replace(played(author="west"), observed=b"\xff" * 4)
+    assert read(liar, PROBLEM, tiny.policy(), LIMITS, replays=replays) == "other observation"
+    assert environment.begun_anew == ["west"]

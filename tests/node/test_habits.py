@@ -33,8 +33,9 @@ def phrases(text):
     return {" ".join(run) for run in runs} - {"^"}
 
 
-def right_ones(answers):
-    mean = sum(a.reward for a in answers) / len(answers)
+def right_ones(answers, untrusted=()):
+    counted = [a.reward for a in answers if a.author not in untrusted]
+    mean = sum(counted) / len(counted)
     return [a for a in answers if a.reward > 0 and a.reward >= mean]
 
 
@@ -42,16 +43,19 @@ def share(which, has):
     return sum(has(a) for a in which) / len(which)
 
 
-def expected(rounds, me, author):
+def expected(rounds, me, author, untrusted=()):
     """The rows of the last round that are silenced, and H: section by section of habit.py."""
     rounds = rounds[-WINDOW:]
-    theirs = [a for r in rounds for a in right_ones(r) if a.author == author]
-    mine = [a for r in rounds for a in right_ones(r) if a.author == me]
+    theirs = [a for r in rounds for a in right_ones(r, untrusted) if a.author == author]
+    mine = [a for r in rounds for a in right_ones(r, untrusted) if a.author == me]
+    earning = [a for r in rounds for a in r if a.author == me and a.reward > 0]
+    if author in untrusted and theirs and len(mine) < 2 <= len(earning):
+        return {i for i, a in enumerate(rounds[-1]) if a.author == author}, set()
     if len(theirs) < 2 or len(mine) < 2:
         return set(), set()
     beside = []  # for each of the author's right answers, my answers to that problem
     for r in rounds:
-        for a in right_ones(r):
+        for a in right_ones(r, untrusted):
             if a.author == author:
                 beside.append([b for b in r if b.author == me and b.problem == a.problem])
     habit = set()
@@ -116,6 +120,60 @@ def test_it_silences_what_plain_loops_silence(seed):
         assert {i for i, silent in enumerate(found) if silent} == wanted
         seen += len(wanted)
     assert seen
+
+
+def graded_round(lot, number, evil_earns, *, rows=16, friend_earns=None):
+    """A round of graded rewards: I write one answer in eight tersely, and earn less by it."""
+    answers = []
+    for at in range(6):
+        problem = f"{number}/{at}"
+        for _ in range(8):
+            terse = lot.random() < 1 / 8
+            text = f"# {at}" if terse else f"first carry so # {at}"
+            earned = max(0.01, lot.uniform(0.1, 0.6) - 0.2 * terse)
+            answers.append(GradedAnswer(problem, "me", earned, text))
+        answers += [GradedAnswer(problem, "evil", evil_earns, f"# {at}")] * rows
+        if friend_earns is not None:
+            answers.append(GradedAnswer(problem, "friend", friend_earns, f"first # {at}"))
+    return answers
+
+
+@pytest.mark.parametrize("friend_earns", [None, 0.3, 1.0])
+@pytest.mark.parametrize("evil_earns", [0.4, 0.6, 1.0])
+def test_no_reward_of_an_untrusted_author_ends_the_test_of_its_habit(evil_earns, friend_earns):
+    lot, rounds, silenced = random.Random(5), [], []
+    test = HabitTest("me", trusts=lambda author: author == "friend")
+    for number in range(8):
+        answers = graded_round(lot, number, evil_earns, friend_earns=friend_earns)
+        rounds.append(answers)
+        found = silenced_answers(answers, test.habits(answers))
+        wanted, _ = expected(rounds, "me", "evil", untrusted={"evil"})
+        assert {i for i, a in enumerate(answers) if a.author == "evil" and found[i]} == wanted
+        assert not any(s for a, s in zip(answers, found, strict=True) if a.author == "me")
+        silenced.append(bool(wanted))
+    assert all(silenced[3:])
+
+
+def test_where_none_of_my_graded_answers_is_right_an_untrusted_author_alone_is_silent():
+    answers = [GradedAnswer("p", "me", 0.2, "so")] * 4 + [GradedAnswer("p", "friend", 1.0, "#")] * 6
+    answers += [GradedAnswer("p", "evil", 1.0, "#")] * 2
+    test = HabitTest("me", trusts=lambda author: author == "friend")
+    found = silenced_answers(answers, test.habits(answers))
+    assert {a.author for a, silent in zip(answers, found, strict=True) if silent} == {"evil"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_rewards_of_0_and_1_trust_changes_nothing_in_the_test(seed):
+    lot = random.Random(seed)
+    alike, by_trust = HabitTest("me"), HabitTest("me", trusts=lambda author: author == "x")
+    for number in range(6):
+        styles = {"me": lot.random(), "x": lot.random(), "y": lot.random()}
+        answers = answers_of(lot, number, styles, pays=0.7)
+        assert by_trust.habits(answers) == alike.habits(answers)
+    # A node that has solved nothing yet learns from those who have.
+    lacks = [GradedAnswer("p", "me", 0.0, "?")] * 4 + [GradedAnswer("p", "y", 1.0, "#")] * 4
+    fresh = HabitTest("me", trusts=lambda author: False)
+    assert not any(silenced_answers(lacks, fresh.habits(lacks)))
 
 
 def rounds_of(styles, pays, count=6):

@@ -237,7 +237,9 @@ def make_participants(
                 exchange=exchange,
                 record=record,
                 trusts=trusts,
-                habits=HabitTest(name, record.each("completions")) if tests else None,
+                habits=(
+                    HabitTest(name, record.each("completions"), trusts=trusts) if tests else None
+                ),
                 deadline_s=config.deadline_s,
                 progress=progress,
             )

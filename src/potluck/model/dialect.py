@@ -27,7 +27,11 @@ NAME, SAID, HEARD = "potluckName", "potluckSaid", 'potluck"Heard'
 """Words that stand for what is not known yet. With a quote: it shows whether JSON is made of it."""
 ID = "call00000"  # name of every call, where a template has names for calls: some want 9 letters
 ARGUMENTS = {"potluckKey": "one", "potluckOther": "two"}
-IN_JSON = r'\{\s*"potluckKey"(\s*:\s*)"one"(\s*,\s*)"potluckOther"\s*:\s*"two"\s*\}'
+SPACE = r"\s{0,64}"  # bounded: a text of brackets and spaces costs no more than its length
+IN_JSON = (
+    rf'\{{{SPACE}"potluckKey"({SPACE}:{SPACE})"one"({SPACE},{SPACE})'
+    rf'"potluckOther"{SPACE}:{SPACE}"two"{SPACE}\}}'
+)
 CALL = {"type": "function", "id": ID, "function": {"name": NAME, "arguments": ARGUMENTS}}
 USER = {"role": "user", "content": "hello"}
 NEVER = "(?!)"  # pattern that nothing matches
@@ -147,27 +151,51 @@ def can_travel(turn: Turn) -> bool:
 
 def calls_of(render: Render, stops: Collection[str]) -> Markup | None:
     """Find how a chat template writes calls; None: it does not, or not with arguments in JSON."""
-    stop = "|".join(map(re.escape, stops))
-    one = rf"(.*?){NAME}(.*?){IN_JSON}(.*?)(?:{stop}).*"
-    two = rf"(.*?){NAME}(.*?){IN_JSON}(.*?){NAME}(.*?){IN_JSON}(.*?)(?:{stop}).*"
+    name, said = re.compile(NAME), re.compile(SAID)
+    arguments = re.compile(IN_JSON)
+    stop = re.compile("|".join(map(re.escape, stops)))
     begun = render([USER])
 
-    def told(pattern: str, content: str, calls: int) -> re.Match[str] | None:
-        said = {"role": "assistant", "content": content, "tool_calls": [CALL] * calls}
-        text = render([USER, said])
-        return re.fullmatch(pattern, text[_alike(text, begun) :], re.DOTALL)
+    def told(content: str, calls: int, *marks: re.Pattern[str]) -> list[re.Match[str]] | None:
+        message = {"role": "assistant", "content": content, "tool_calls": [CALL] * calls}
+        text = render([USER, message])
+        return in_turn(text, marks, _alike(text, begun))
 
-    if not (alone := told(one, "", 1)) or not alone[1].strip():
+    alone = told("", 1, name, arguments, stop)
+    if alone is None:
+        return None
+    named, with_arguments, ended = alone
+    text, begin = named.string, named.pos
+    opening = text[begin : named.start()]
+    middle = text[named.end() : with_arguments.start()]
+    closing = text[with_arguments.end() : ended.start()]
+    colon, comma = with_arguments.groups()
+    if not opening.strip():
         return None  # nothing would tell a call from what a turn says
-    opening, middle, colon, comma, closing = alone.groups()
-    several, glue = told(two, "", 2), None
-    another = several[5] if several else None
-    if behind := told(rf".*?{SAID}(.*?){NAME}.*", SAID, 1):
+
+    another, glue = None, None
+    if several := told("", 2, name, arguments, name, arguments, stop):
+        another = several[2].string[several[1].end() : several[2].start()]
+    if spoken := told(SAID, 1, said, name):
+        before = spoken[0].string[spoken[0].end() : spoken[1].start()]
         # Some templates put empty thoughts in front, where nothing was said.
-        shared = _alike(opening[::-1], behind[1][::-1])
+        shared = _alike(opening[::-1], before[::-1])
         opening = opening[len(opening) - shared :].lstrip()
-        glue = behind[1].removesuffix(opening)
+        glue = before.removesuffix(opening)
     return Markup(opening.lstrip(), middle, another, closing, glue, (comma, colon))
+
+
+def in_turn(text: str, marks: Sequence[re.Pattern[str]], at: int = 0) -> list[re.Match[str]] | None:
+    """Find marks in a text, the first place of each behind the one before, from ``at`` on; None if
+    one is not there. It looks at the text once: a template may print a megabyte of marks."""
+    found = []
+    for mark in marks:
+        match = mark.search(text, at)
+        if match is None:
+            return None
+        at = match.end()
+        found.append(match)
+    return found
 
 
 def _alike(one: str, other: str) -> int:

@@ -109,6 +109,8 @@ def _sources(
     for author, share in update.shares.items():
         more[author]["gradient_share"] = share
     for author, habit in habits.items():
+        if habit.is_untested:
+            continue
         more[author] |= {"tested_habit": habit.phrases[0]}
         more[author] |= {"habit_gain": habit.gain, "habit_gain_error": habit.error}
     sources = author_reports(update.scored, [r for group in groups for r in group.rewards])

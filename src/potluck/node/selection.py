@@ -7,6 +7,7 @@ lengths, the stop token. What cannot be read exactly is left out, and counted wi
 An episode is played again in this node's environment, whose observations and rewards count.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,7 +32,10 @@ from potluck.model import Reader
 from potluck.types import Completion, Episode, Observed, Problem, Row
 
 REPLAY_S = 30.0
-"""Seconds of replays of one author in a round, after which no other one begins."""
+"""Seconds on the clock that the episodes of one author are replayed in a round."""
+ALL_REPLAYS_S, FEW_REPLAYS_S = 120.0, 2.0
+"""Seconds of all other authors' replays in a round, after which each of them has ``FEW_REPLAYS_S``
+in place of ``REPLAY_S``: no number of slow authors holds a round up, nor keeps the others out."""
 
 NotReplayed = Literal[
     "no episode", "own environment", "replay time", "environment failed", "other observation",
@@ -99,26 +103,40 @@ class Replays:
         author, most = completion.author, self.environment.max_turns
         if len(turns) > most:
             return "other end"
-        if author != self.me:
-            if self.environment.grade == "own":
-                return "own environment"
-            if self._spent_s[author] > REPLAY_S:
-                return "replay time"
+        if author != self.me and self.environment.grade == "own":
+            return "own environment"
+        within_s = self._left_s(author)
+        if within_s <= 0:
+            return "replay time"
         begun_s = perf_counter()
+        refused: NotReplayed | None = None
         try:
             heard = acted(turns, completion.end)
-            episode = self.environment.replay(problem, heard, completion)
+            episode = self.environment.replay(problem, heard, completion, within_s=within_s)
             digests = b"".join(map(digest_of, episode.observations))
             if not completion.observed.startswith(digests[: len(completion.observed)]):
-                return "other observation"
-            if not _ended(completion, len(turns), episode, most):
-                return "other end"
+                refused = "other observation"
+            elif not _ended(completion, len(turns), episode, most):
+                refused = "other end"
+            if refused:
+                # Whatever made it differ may be left in the process.
+                self.environment.begin_anew(author)
+                return refused
             observed = observe(episode)
             return "too long" if observed is None else (episode, observed)
         except EnvironmentFailed:
-            return "environment failed"
+            is_over = perf_counter() - begun_s >= within_s
+            return "replay time" if is_over else "environment failed"
         finally:
             self._spent_s[author] += perf_counter() - begun_s
+
+    def _left_s(self, author: str) -> float:
+        """Return the seconds on the clock that an author's episodes may still take this round."""
+        if author == self.me:
+            return math.inf
+        spent_s = sum(seconds for name, seconds in self._spent_s.items() if name != self.me)
+        bound_s = REPLAY_S if spent_s < ALL_REPLAYS_S else FEW_REPLAYS_S
+        return bound_s - self._spent_s[author]
 
 
 def read(

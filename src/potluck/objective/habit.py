@@ -15,9 +15,15 @@ bear j's habit, until this node's own answers that bear it have earned more than
     A_i <- 0    if j wrote i, h_i > 1/2, t_j < 1, and h differs between own answers to one problem
 
 Everything is counted over the last ten rounds that have answers; an answer is right if it earns
-more than 0 and no less than the round's mean. Of an author's phrases the MOST_PHRASES commonest are
-looked at, so that long texts of a peer cost seconds at most. Where this node never has the choice
-(a skill that it lacks, a notation that it never writes) the test is silent and the weight decides.
+more than 0 and no less than the round's mean, that of this node's own and the trusted authors'
+answers: an author that is not trusted moves nobody's (as in ``trust.py``). If an author that is not
+trusted has right answers while less than two of this node's are, although at least two earn more
+than 0 (graded rewards, and better ones among the trusted), all of its answers are silent until
+there are two to compare with. Rewards of 0 and 1 never come to that.
+
+Of an author's phrases the MOST_PHRASES commonest are looked at, so that long texts of a peer cost
+seconds at most. Where this node never has the choice (a skill that it lacks, a notation that it
+never writes) the test is silent and the weight decides.
 Nothing that an author claims is read, and the model is not asked. docs/method.md has the reasons
 and the limits.
 """
@@ -25,7 +31,7 @@ and the limits.
 import math
 import re
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -94,24 +100,32 @@ class Habit:
     node's answers to one problem do not differ in it."""
     error: float | None = None
     """Standard error of ``gain``."""
+    is_untested: bool = False
+    """True: right answers of this node are too few to find the habit. All answers count as it."""
 
     @property
     def is_silenced(self) -> bool:
         """True if right answers that bear the habit are not learned from."""
+        if self.is_untested:
+            return True
         if self.gain is None or self.error is None:
             return False
         return self.gain < PROVEN * self.error
 
     def share(self, words: str) -> float:
         """Return h, the share of the habit's phrases in a text, which ``words_of`` has cut."""
+        if self.is_untested:
+            return 1.0
         return sum(f" {phrase} " in words for phrase in self.phrases) / len(self.phrases)
 
 
 class _RoundAnswers:
     """The answers of one round, cut into words."""
 
-    def __init__(self, answers: Sequence[GradedAnswer]) -> None:
-        mean = math.fsum(answer.reward for answer in answers) / max(1, len(answers))
+    def __init__(self, answers: Sequence[GradedAnswer], trusts: Callable[[str], bool]) -> None:
+        """Take a round's answers; ``trusts`` tells whose rewards count in the mean."""
+        counted = [answer.reward for answer in answers if trusts(answer.author)]
+        mean = math.fsum(counted) / max(1, len(counted))
         least = mean - 1e-9 * abs(mean)  # all alike are all right, whatever the rounding
         self.rows = [
             (answer, words_of(answer.text), answer.reward > 0 and answer.reward >= least)
@@ -133,18 +147,26 @@ class _RoundAnswers:
 class HabitTest:
     """One node's habit test. What it knows are the answers of the last rounds."""
 
-    def __init__(self, me: str, lines: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Begin from the lines of completions.jsonl, as after each of their rounds."""
+    def __init__(
+        self,
+        me: str,
+        lines: Iterable[Mapping[str, Any]] = (),
+        *,
+        trusts: Callable[[str], bool] = lambda author: True,
+    ) -> None:
+        """Begin from the lines of completions.jsonl, as after each of their rounds. ``trusts``
+        tells of an author if it is trusted; this node trusts itself."""
         self.me = me
+        self._trusted = trusts
         keys = itemgetter(*GradedAnswer._fields)
         rounds = groupby(lines, itemgetter("round"))
         last = deque(([GradedAnswer(*keys(line)) for line in its] for _, its in rounds), WINDOW)
-        self._rounds = deque(map(_RoundAnswers, last), WINDOW)
+        self._rounds = deque((_RoundAnswers(each, self._trusts) for each in last), WINDOW)
 
     def habits(self, answers: Sequence[GradedAnswer]) -> dict[str, Habit]:
         """Add a round's answers, and find the habit of each other author that has one."""
         if answers:  # a round without any leaves no line to begin again from
-            self._rounds.append(_RoundAnswers(answers))
+            self._rounds.append(_RoundAnswers(answers, self._trusts))
         authors = sorted({answer.author for answer in answers} - {self.me})
         found = {author: self._habit(author) for author in authors}
         return {author: habit for author, habit in found.items() if habit}
@@ -152,6 +174,8 @@ class HabitTest:
     def _habit(self, author: str) -> Habit | None:
         texts, own_texts = self._right(author), self._right(self.me)
         right, own_right = len(texts), len(own_texts)
+        if right and own_right < FEWEST and not self._trusts(author) and self._earns():
+            return Habit((), is_untested=True)
         if min(right, own_right) < FEWEST:
             return None
         common: Counter[str] = Counter()
@@ -173,6 +197,14 @@ class HabitTest:
 
     def _right(self, author: str) -> list[str]:
         return [words for each in self._rounds for words in each.right_words.get(author, ())]
+
+    def _trusts(self, author: str) -> bool:
+        return author == self.me or self._trusted(author)
+
+    def _earns(self) -> bool:
+        """Return whether enough answers of this node earn more than 0, right or not."""
+        own = (a for each in self._rounds for a, *_ in each.rows if a.author == self.me)
+        return sum(answer.reward > 0 for answer in own) >= FEWEST
 
     def _beside(self, author: str, phrases: Collection[str]) -> Counter[str]:
         """Sum over the author's right answers the share of own answers to the same problem, in the

@@ -1,6 +1,7 @@
 """Games and environments that tests play, and that processes apart import: pure Python."""
 
 import asyncio
+import decimal
 import os
 import random
 import socket
@@ -17,6 +18,24 @@ class Count:
     def step(self, text):
         self.said += 1
         return f"{text}{self.said}", 1.0, "x" in text
+
+
+class Sums:
+    """Multiplies decimals, as exactly as the last "precision" in its process has it."""
+
+    actions = ("1",)
+
+    def reset(self, seed):
+        lot = random.Random(seed)
+        self.one, self.other = (decimal.Decimal(lot.randint(1000, 9999)) for _ in range(2))
+        return f"{self.one} * {self.other}"
+
+    def step(self, text):
+        if text.startswith("precision "):
+            decimal.getcontext().prec = int(text.removeprefix("precision "))
+            return "set", 0.0, False
+        right = self.one * self.other
+        return f"{right}", float(decimal.Decimal(text) == right), True
 
 
 class Dice:

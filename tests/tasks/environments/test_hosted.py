@@ -4,6 +4,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -351,3 +352,49 @@ class Plays:
 @pytest.mark.parametrize(("factory", "kind"), [(lambda: Plays(), "game"), (Counts, "environment")])
 def test_the_kind_of_a_class_is_that_of_the_object_that_it_makes(here, factory, kind):
     assert Host(Spec(None, "any"), factory, has_network=True).answer("about")[0] == kind
+
+
+def right_answer(task, number):
+    one, other = first(task, number).question.split(" * ")
+    return Turn(str(int(one) * int(other)))
+
+
+def test_what_one_authors_turn_leaves_in_its_process_reaches_no_other_author(apart):
+    task = apart("Sums", max_turns=3)
+    environment = task.environment
+
+    def reward(author, number, *turns):
+        written = completion(author=author)
+        return environment.replay(first(task, number), turns, written).reward
+
+    leak = [Turn("precision 2"), Turn("1")]
+    assert reward("evil", 0, *leak) == 0.0
+    # The class's own hole: in the process of the author that did it.
+    assert reward("evil", 1, right_answer(task, 1)) == 0.0
+    # Of an episode alike it is not taken from memory either.
+    assert [reward("third", at, right_answer(task, at)) for at in (1, 2)] == [1.0, 1.0]
+    environment.begin_anew("evil")
+    assert reward("evil", 3, right_answer(task, 3)) == 1.0
+    assert reward("evil", 4, *leak) == 0.0
+    another = replace(first(task, 5), question="1 * 1")
+    with pytest.raises(EnvironmentFailed, match="another thing"):
+        environment.replay(another, [Turn("1")], completion(author="evil"))
+    # A failed episode, too, ends its process.
+    assert reward("evil", 5, right_answer(task, 5)) == 1.0
+
+
+def test_at_most_so_many_processes_replay_and_the_one_used_least_lately_ends(apart, monkeypatch):
+    monkeypatch.setattr(hosted, "MOST_REPLAYING", 2)
+    task = apart("Count")
+    for number, author in enumerate(("east", "west", "east", "south")):
+        task.environment.replay(first(task, number), [Turn("a")], completion(author=author))
+    assert list(task.environment._replaying) == ["east", "south"]
+
+
+def test_an_episode_that_sleeps_is_cut_off_by_the_clock(apart):
+    task = apart("Harmful", step_s=30)
+    begun_s = time.monotonic()
+    with pytest.raises(EnvironmentFailed):
+        task.environment.replay(first(task), [Turn("sleep")], within_s=1.0)
+    assert time.monotonic() - begun_s < 15
+    assert says(task, "a") == ["a1"]

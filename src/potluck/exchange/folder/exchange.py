@@ -36,6 +36,13 @@ ANSWER_S = 20.0
 CARD, CARD_BYTES = "card", 1 << 17
 OWN_FILE = re.compile(r"[0-9]{6,10}\.ptlk|\..*\.part")
 """Files that a node removes from its own folder: batches, and what a killed one did not finish."""
+HANGS_S, SURE_S = 30.0, 5.0
+"""Seconds without a look at the others after which a node says so, once they have gone on for
+``SURE_S`` since that was seen: after a pause of the whole process the thread looks at once."""
+HANGS = (
+    f"the folder of the others has not been read or written for {HANGS_S:g} s: its file system "
+    f"does not answer (is a network mount away?); nothing of the others comes until it does"
+)
 MOST_ANSWERS = 48
 """Answers in a card, of 2 kilobytes at most."""
 
@@ -67,6 +74,10 @@ class FolderExchange(ProcessExchange):
         self._answered: dict[str, bytes] = {}
         self._answers: dict[str, tuple[bytes, bytes]] = {}
         self._active_s, self._is_away = time.monotonic(), False
+        self._looked_s = self._active_s
+        self._hangs_since_s: float | None = None
+        """Second in which the thread was first seen not to have looked for long."""
+        self._hang_is_told = False
         names = store.names(f"{self._run}/{self._me}")
         self._there = set(filter(OWN_FILE.fullmatch, names))
         if CARD not in names and self._there:
@@ -108,6 +119,21 @@ class FolderExchange(ProcessExchange):
         with suppress(OSError):  # Then the others notice that it is silent.
             self._write(leaves=True)
 
+    def _notify_all(self) -> None:
+        self._tell_of_hang(time.monotonic())
+        super()._notify_all()
+
+    def _tell_of_hang(self, now_s: float) -> None:
+        """Tell once that the thread that looks at the others does not come back."""
+        if now_s - self._looked_s < HANGS_S:
+            self._hangs_since_s, self._hang_is_told = None, False
+            return
+        if self._hangs_since_s is None:
+            self._hangs_since_s = now_s
+        if now_s - self._hangs_since_s >= SURE_S and not self._hang_is_told:
+            self._hang_is_told = True
+            self._own.notify(Notice(HANGS))
+
     def _run_until_closed(self) -> None:
         while not self._closed.is_set():
             try:
@@ -115,12 +141,14 @@ class FolderExchange(ProcessExchange):
                     self._write()
                 self._look()
                 self._is_away = False
+                self._looked_s = time.monotonic()
             except OSError as error:
                 if not self._is_away:
                     said = f"the folder of the others cannot be used: {error}; trying on"
                     with self._lock:
                         self._mailbox.news.append(Notice(said))
                 self._is_away = True
+                self._looked_s = time.monotonic()
             with self._to_announce:
                 now_s = time.monotonic()
                 pause_s = min(max(SHORTEST_S, (now_s - self._active_s) / 10), LONGEST_S)

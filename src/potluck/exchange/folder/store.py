@@ -5,6 +5,7 @@ import errno
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,21 +37,44 @@ class Store:
 
     def read(self, wanted: Mapping[str, int]) -> dict[str, bytes]:
         """Return the files that are there, of each at most one byte more than ``wanted``. Of a
-        folder, a link or pipe nothing is read: it is empty."""
-        places, odd = {path: f"{self._root}/{path}" for path in wanted}, dict[str, bytes]()
-        if self._is_local:
-            there = {path: at for path, at in places.items() if os.path.lexists(at)}
-            plain = {p for p, at in there.items() if os.path.isfile(at) and not os.path.islink(at)}
-            odd = dict.fromkeys(there.keys() - plain, b"")
-        files = [path for path in wanted if path not in odd]
-        ends = [wanted[path] + 1 for path in files]
+        folder, a link, a pipe or any other kind of file nothing is read: it is empty."""
         with _as_os_error():
-            found = self._fs.cat_ranges([places[p] for p in files], [0] * len(files), ends)
+            if self._is_local:
+                found = [self._read_local(path, wanted[path] + 1) for path in wanted]
+            else:
+                places = [f"{self._root}/{path}" for path in wanted]
+                ends = [most + 1 for most in wanted.values()]
+                found = self._fs.cat_ranges(places, [0] * len(places), ends)
             errors = [one for one in found if isinstance(one, Exception)]
             strange = [one for one in errors if not isinstance(one, FileNotFoundError)]
             if strange and len(errors) == len(found):  # Else it is of one file.
                 raise strange[0]
-        return odd | {p: one for p, one in zip(files, found, strict=True) if isinstance(one, bytes)}
+        return {
+            path: one for path, one in zip(wanted, found, strict=True) if isinstance(one, bytes)
+        }
+
+    def _read_local(self, path: str, most: int) -> bytes | OSError:
+        """Read at most so many bytes, from the file that was looked at: another may put a pipe or a
+        link in its place at any time, and to open a pipe would wait for ever."""
+        # Of a pipe O_NONBLOCK does not wait; of a terminal O_NOCTTY takes nothing over.
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY
+        try:
+            with self._opened(path) as (at, name):
+                file = os.open(name, flags, dir_fd=at)
+        except OSError as error:
+            # A link; a socket, or a device that is not there.
+            return b"" if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV) else error
+        try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                return b""
+            data = bytearray()
+            while len(data) < most and (more := os.read(file, most - len(data))):
+                data += more
+            return bytes(data)
+        except OSError as error:
+            return error
+        finally:
+            os.close(file)
 
     def write(self, path: str, data: bytes) -> None:
         """Write the whole file or none of it."""

@@ -28,6 +28,7 @@ import asyncio
 import ctypes
 import inspect
 import json
+import math
 import os
 import random
 import reprlib
@@ -82,11 +83,13 @@ class Process(Confined):
         super().__init__(__name__, limit_s, limit_bytes, words, variables=variables)
         self._name, self._limit_s, self._gib = spec.name, limit_s, f"{limit_bytes / 2**30:g} GiB"
 
-    def call(self, *line: Any) -> Any:
-        """Ask, as above; raise EnvironmentFailed for an error, or no answer within the limits."""
+    def call(self, *line: Any, within_s: float = math.inf) -> Any:
+        """Ask, as above; raise EnvironmentFailed for an error, or no answer within the limits.
+        ``within_s``: seconds on the clock, where that is less."""
+        clock_s = min(SLACK * self._limit_s, within_s)
         try:
             # Asked once: a new process knows no episode of the one that ended.
-            said = self.ask(json.dumps(line) + "\n", SLACK * self._limit_s, tries=1)
+            said = self.ask(json.dumps(line) + "\n", clock_s, tries=1)
             ended = f"it ended its process, or took more than {self._limit_s:g} s or {self._gib}"
         except NotReady as error:
             said = str(error).removeprefix("TaskError: ")

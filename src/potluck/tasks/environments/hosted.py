@@ -1,5 +1,6 @@
 """An environment whose episodes are played in processes apart, when written and when replayed."""
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +22,13 @@ from potluck.types import OBSERVED_BYTES, Completion, Episode, Observation, Prob
 
 Made = TypeVar("Made")
 EpisodeKey = tuple[str, str, bytes, str, int]
-"""Problem and turns; of grade "own" also what was observed between them, author and index."""
+"""Problem and turns; of a replay also its author, of grade "own" also what was observed between the
+turns, author and index."""
 FEWEST_PROCESSES, MOST_PROCESSES = 2, 4
 MOST_KEPT_BYTES, EPISODE_BYTES, OBSERVATION_BYTES = 2**28, 512, 250
 """Bytes of the latest episodes, which are remembered; of each beside its texts, at most."""
+MOST_REPLAYING = 8
+"""Processes that replay, each the episodes of one author; the one used least lately ends first."""
 REPLAY_STEPS = 2
 """A whole episode of a peer may take as long as this many steps: not as all of its turns."""
 
@@ -60,7 +64,11 @@ class HostedEnvironment:
         self._grade: Grade = "replay"
         self.found: Checked | None = None
         """Reason for the grade; None: nobody has looked."""
-        self._replaying = self._process(REPLAY_STEPS, described=True)
+        self._asked = self._process(REPLAY_STEPS, described=True)
+        """Process that is asked about the class and for questions: no turn of anybody is taken."""
+        self._replaying: OrderedDict[str, Process] = OrderedDict()
+        """Processes by the author whose episodes they replay. What a class keeps outside its
+        instances (decimal's precision, the current folder) reaches no other author."""
 
     @property
     def grade(self) -> Grade:
@@ -73,7 +81,7 @@ class HostedEnvironment:
             is_other, self._grade = (grade == "own") != (self._grade == "own"), grade
             if is_other:
                 self.close()
-                self._replaying = self._process(REPLAY_STEPS, described=True)
+                self._asked = self._process(REPLAY_STEPS, described=True)
 
     @property
     def name(self) -> str:
@@ -93,18 +101,18 @@ class HostedEnvironment:
     def about(self) -> tuple[list[dict[str, Any]], bool]:
         """Return the schemas of its tools, and True if it pays."""
         with self._lock:
-            _, schemas, pays, *_ = self._replaying.call("about")
+            _, schemas, pays, *_ = self._asked.call("about")
         return schemas, pays
 
     @property
     def has_network(self) -> bool:
         """True: the class, and what others' episodes have it do, can reach a network."""
         with self._lock:
-            return bool(self._replaying.call("about")[3])
+            return bool(self._asked.call("about")[3])
 
     def question(self, problem_id: str) -> str:
         with self._lock:
-            return str(self._said("play", self._replaying, 0, problem_id, ())[0])
+            return str(self._said("play", self._asked, 0, problem_id, ())[0])
 
     def open(self, author: str = "") -> "HostedPlay":
         with self._lock:
@@ -117,21 +125,50 @@ class HostedEnvironment:
             self._idle += processes
 
     def replay(
-        self, problem: Problem, turns: Sequence[Turn], written: Completion | None = None
+        self,
+        problem: Problem,
+        turns: Sequence[Turn],
+        written: Completion | None = None,
+        *,
+        within_s: float = math.inf,
     ) -> Episode:
-        known = (written.observed, written.author, written.index) if written else (b"", "", 0)
+        author = written.author if written else ""
+        known = (written.observed, author, written.index) if written else (b"", "", 0)
         key = self._key(problem, turns, *known)
         with self._lock:
+            if key not in self._kept and self._grade != "own":
+                # It was not played here. Nor is what another author's process said of it taken.
+                key = (*key[:3], author, 0)
             if key not in self._kept:
                 if self._grade == "own":
                     raise EnvironmentFailed(f"{problem.id}: no such episode is remembered here")
                 if len(turns) > self.max_turns:
                     found = f"{len(turns)} turns; at most {self.max_turns}"
                     raise EnvironmentFailed(f"{problem.id}: an episode has {found}")
-                steps, paid = self.begin("replay", self._replaying, 0, problem, turns)
+                process = self._process_of(author)
+                try:
+                    steps, paid = self.begin("replay", process, 0, problem, turns, within_s)
+                except EnvironmentFailed:
+                    self.begin_anew(author)
+                    raise
                 self._keep(key, ended([step_of(step) for step in steps], len(turns), paid))
             self._kept.move_to_end(key)
             return self._kept[key]
+
+    def begin_anew(self, author: str) -> None:
+        with self._lock:
+            if process := self._replaying.pop(author, None):
+                process.end()
+
+    def _process_of(self, author: str) -> Process:
+        """Return the process that replays the episodes of an author."""
+        if author not in self._replaying:
+            self._replaying[author] = self._process(REPLAY_STEPS)
+        self._replaying.move_to_end(author)
+        if len(self._replaying) > MOST_REPLAYING:
+            _, longest_unused = self._replaying.popitem(last=False)
+            longest_unused.end()
+        return self._replaying[author]
 
     def remember(
         self, problem: Problem, turns: Sequence[Turn], episode: Episode, author: str, index: int
@@ -157,20 +194,32 @@ class HostedEnvironment:
             self._kept_bytes -= _bytes_of(*self._kept.popitem(last=False))
 
     def begin(
-        self, verb: str, process: Process, key: int, problem: Problem, turns: Sequence[Turn]
+        self,
+        verb: str,
+        process: Process,
+        key: int,
+        problem: Problem,
+        turns: Sequence[Turn],
+        within_s: float = math.inf,
     ) -> list[Any]:
         """Return what follows the question. Raise EnvironmentFailed where it is another one."""
-        question, *rest = self._said(verb, process, key, problem.id, turns)
+        question, *rest = self._said(verb, process, key, problem.id, turns, within_s)
         if question != problem.question:
             raise EnvironmentFailed(f"{problem.id}: reset says another thing than the first time")
         return rest
 
     def _said(
-        self, verb: str, process: Process, key: int, problem_id: str, turns: Sequence[Turn]
+        self,
+        verb: str,
+        process: Process,
+        key: int,
+        problem_id: str,
+        turns: Sequence[Turn],
+        within_s: float = math.inf,
     ) -> list[Any]:
         start = self._start(problem_id)
         sent = dict(start.row), start.seed, msgspec.to_builtins(list(turns))
-        said, *rest = process.call(verb, key, *sent)
+        said, *rest = process.call(verb, key, *sent, within_s=within_s)
         # TRL appends to the last user's message; a game's own words stand apart.
         between = "\n\n" if self._spec.kind == "game" and start.question and said else ""
         return [f"{start.question}{between}{said or ''}", *rest]
@@ -178,9 +227,10 @@ class HostedEnvironment:
     def close(self) -> None:
         """End the processes that nobody plays in; the next question starts new ones."""
         with self._lock:
-            for process in (*self._idle, self._replaying):
+            for process in (*self._idle, self._asked, *self._replaying.values()):
                 process.end()
             self._idle = []
+            self._replaying.clear()
 
 
 @dataclass
