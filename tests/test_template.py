@@ -9,7 +9,7 @@ import tiny
 from potluck import template
 from potluck.confined import Confined, NotReady
 from potluck.model import ModelError
-from potluck.model.reader import prompt_ids
+from potluck.model.prompt import prompt_ids
 from potluck.types import Problem
 
 PROBLEM = Problem("p", '1+2= "é" <b>\n', "3", system="add\n")
@@ -92,3 +92,30 @@ def test_a_worker_that_could_not_start_is_told(monkeypatch):
     monkeypatch.setattr(Confined, "ask", mock.Mock(side_effect=NotReady("OSError: no space left")))
     with pytest.raises(template.TemplateFailed, match="no space left"):
         template.render("{{ messages }}", [], {})
+
+
+ONE_DATE = {
+    "{{ strftime_now('%d %b %Y') }}": "26 Jul 2024",
+    "{{ strftime_now('%Y-%m-%d') }}": "2024-07-26",
+    "{{ strftime_now('%H:%M:%S %Z') }}": "00:00:00 ",
+    "{{ strftime_now('%s') }}": "1721952000",
+    "{% macro today() %}{{ strftime_now('%B %Y') }}{% endmacro %}{{ today() }}": "July 2024",
+    "{% set date_string = strftime_now('%d %b') %}{{ date_string | lower }}": "26 jul",
+    "{% if strftime_now is defined %}{{ strftime_now('%j') }}{% endif %}": "208",
+    "{% for m in messages %}{{ strftime_now('%A') }}{% endfor %}": "Friday",
+}
+
+
+@pytest.mark.parametrize("text", ONE_DATE)
+def test_a_template_is_told_one_date_for_ever_whatever_zone_it_is_in(text, monkeypatch):
+    said = []
+    for zone in ("Pacific/Kiritimati", "Pacific/Niue"):
+        monkeypatch.setenv("TZ", zone)
+        template._worker.cache_clear()
+        said.append(template.render(text, [{"role": "user", "content": "1"}], {}))
+    assert said == [ONE_DATE[text]] * 2
+
+
+@pytest.mark.parametrize("text", ["{{ range(99999) | random }}", "{{ lipsum(1) }}"])
+def test_a_template_that_draws_makes_one_prompt_all_the_same(text):
+    assert template.render(text, [], {}) == template.render(text, [], {})

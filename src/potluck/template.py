@@ -1,10 +1,13 @@
 """Chat templates, which are programs of strangers: a process apart makes each prompt, not only
 the first, as a template can wait for a question. transformers does it there, in jinja's sandbox."""
 
+import datetime
 import json
 import os
+import random
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -18,6 +21,24 @@ LONGEST_BYTES = 2**20
 _lock = threading.Lock()
 
 
+class OneDate(datetime.datetime):
+    """A clock that stands: the date that every template is told, for ever, is the one that Llama 3
+    has where it is told none. A prompt with the date of the day would be another one tomorrow, and
+    in another time zone."""
+
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> "OneDate":
+        return cls(2024, 7, 26, tzinfo=tz)
+
+    @classmethod
+    def today(cls) -> "OneDate":
+        return cls.now()
+
+    @classmethod
+    def utcnow(cls) -> "OneDate":
+        return cls.now()
+
+
 class TemplateFailed(Exception):
     """A template made no prompt; the message is one line."""
 
@@ -29,7 +50,8 @@ def render(
     tools: Sequence[Mapping[str, object]] | None = None,
 ) -> str:
     """Make the prompt for an answer to ``messages``; raise TemplateFailed if there is none.
-    ``words`` are what the template finds by name; ``tools`` are schemas of functions."""
+    ``words`` are what the template finds by name; ``tools`` are schemas of functions. The same
+    arguments make the same prompt at any time, on any machine."""
     line = json.dumps([template, messages, words, tools], default=str) + "\n"
     with _lock:
         try:
@@ -49,11 +71,17 @@ def _worker(process: int) -> Confined:  # of this process: a fork starts its own
 def prepare() -> Callable[[bytes], str]:
     """Make what renders a line, in that process."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # larger than the limit, and not needed
+    datetime.datetime = OneDate  # type: ignore[misc]  # before transformers takes it from there
     from transformers.utils.chat_template_utils import render_jinja_template
+
+    os.environ["TZ"] = "UTC"  # strftime has letters that ask for the machine's zone
+    if hasattr(time, "tzset"):
+        time.tzset()
 
     def rendered(line: bytes) -> str:
         template, messages, words, tools = json.loads(line)
         how = {"chat_template": template, "add_generation_prompt": True, "tools": tools, **words}
+        random.seed(0)  # jinja has a filter that draws
         prompt = render_jinja_template([messages], **how)[0][0]
         if (size := len(prompt.encode())) > LONGEST_BYTES + len(line):
             raise ValueError(f"a prompt of {size} bytes")

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 import tiny
 from potluck.model import LanguageModel, ModelError
 from potluck.model.loading import BUILT_IN, fingerprint, load_config, load_tokenizer
-from potluck.model.reader import prompt_ids
+from potluck.model.prompt import prompt_ids
 from potluck.types import Problem
 
 PROMPTS = [np.int32([1, 5, 6]), np.int32([1]), np.int32([1, 9, 9, 9, 9])]

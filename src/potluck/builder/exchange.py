@@ -30,7 +30,7 @@ from potluck.exchange.transport import Digest, Notify
 from potluck.exchange.wire import message
 from potluck.model import Reader
 from potluck.model.loading import load_tokenizer
-from potluck.model.reader import prompt_ids
+from potluck.model.prompt import prompt_ids
 from potluck.node.storage.record import REMEMBERED, Record
 from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.schedule import ALL_UP_TO, PLANS, Agenda, cohort

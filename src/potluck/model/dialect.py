@@ -203,10 +203,13 @@ def _alike(one: str, other: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
-def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> str:
+def _rendered(
+    tokenizer: PreTrainedTokenizerBase, variables: Mapping[str, object], messages: Messages
+) -> str:
     """Render a chat by the tokenizer's template; empty where it cannot."""
+    words = {**tokenizer.special_tokens_map, **variables}
     try:
-        return render(tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map)
+        return render(tokenizer.get_chat_template(), messages, words)
     except (TemplateFailed, ValueError):
         return ""
 
@@ -214,11 +217,17 @@ def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> str:
 class Speech:
     """A model's own way to write turns and to read observations."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, stops: Collection[str]) -> None:
-        """Find it. ``stops`` are the texts of the tokens that end a turn."""
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        stops: Collection[str],
+        variables: Mapping[str, object],
+    ) -> None:
+        """Find it. ``stops`` are the texts of the tokens that end a turn, ``variables`` those of
+        the chat template."""
         self._stops, self._name = stops, tokenizer.name_or_path
         self._templated = bool(tokenizer.chat_template)
-        self._render = partial(_rendered, tokenizer)
+        self._render = partial(_rendered, tokenizer, variables)
         self.calls = calls_of(self._render, stops) if self._templated else Plain()
         self._around = lru_cache(maxsize=64)(self._find_around)
 

@@ -6,8 +6,7 @@ guessed. "<|im_end|>" in a peer's text becomes the ids of its letters, or is ref
 """
 
 import hashlib
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -20,7 +19,7 @@ from potluck.episode import Turn, text_of
 from potluck.model import loading
 from potluck.model.dialect import Speech, segments
 from potluck.model.loading import ModelError
-from potluck.template import TemplateFailed, render
+from potluck.model.prompt import Prompt, Variables, prompt_of, special_tokens
 from potluck.types import Completion, Observation, Problem
 
 TAIL = 4  # ids of a prompt's end, behind which a continuation is decoded
@@ -39,15 +38,19 @@ class Reader:
         stop_ids: frozenset[int],
         stop: Sequence[str] = (),
         context: int = 0,
+        variables: Variables | None = None,
     ) -> None:
         """Take ids below ``vocabulary``, those after which nothing follows, the names of those that
-        the recipe adds, and the model's positions, in tokens; 0: it does not say."""
+        the recipe adds, the model's positions, in tokens (0: it does not say), and the variables of
+        its chat template."""
         self.tokenizer, self.stop_ids, self.context = tokenizer, stop_ids, context
+        self.variables = dict(variables or {})
         # Not len(tokenizer): that is a count, and ids may have gaps.
         self.vocabulary = min(max(tokenizer.get_vocab().values()) + 1, vocabulary)
         self._named_stops = tuple(stop)
-        # Called with a problem, it returns int32 ids of the input before the model writes.
-        self.prompt = lru_cache(maxsize=1024)(partial(prompt_ids, tokenizer))
+        make_prompt = partial(prompt_of, tokenizer, variables=self.variables)
+        # Called with a problem, it returns the prompt; raises as ``prompt_of``.
+        self.asked: Callable[[Problem], Prompt] = lru_cache(maxsize=1024)(make_prompt)
         self._observed = lru_cache(maxsize=4096)(self._spell_observed)
 
     @property
@@ -56,14 +59,21 @@ class Reader:
         return torch.device("cpu")
 
     @classmethod
-    def of(cls, model: str, *, stop: Sequence[str] = ()) -> "Reader":
+    def of(
+        cls, model: str, *, stop: Sequence[str] = (), variables: Variables | None = None
+    ) -> "Reader":
         """Load all of a model but its weights; raise ModelError if there is no such model."""
         tokenizer, config = loading.load_tokenizer(model), loading.load_config(model)
         named = loading.stop_ids(tokenizer, stop, loading.load_generation_config(model), config)
         text: Any = config.get_text_config()
         context = getattr(text, "max_position_embeddings", None) or 0
         return cls(
-            tokenizer, vocabulary=text.vocab_size, stop_ids=named, stop=stop, context=context
+            tokenizer,
+            vocabulary=text.vocab_size,
+            stop_ids=named,
+            stop=stop,
+            context=context,
+            variables=variables,
         )
 
     def fingerprint(self) -> str:
@@ -83,15 +93,25 @@ class Reader:
     @cached_property
     def special_ids(self) -> frozenset[int]:
         """Ids of tokens that no text may become."""
-        added = self.tokenizer.added_tokens_decoder.items()
-        usual = frozenset[int](self.tokenizer.all_special_ids)
-        return usual | {id for id, token in added if token.special}
+        return frozenset(special_tokens(self.tokenizer))
 
     @cached_property
     def tokenizer_digest(self) -> bytes:
         """Digest that is equal where two models can read each other's ids, stop tokens included."""
         text = f"{loading.fingerprint(self.tokenizer)} {sorted(self.stop_ids)}"
         return hashlib.sha256(text.encode()).digest()[:16]
+
+    def prompt(self, problem: Problem) -> np.ndarray:
+        """Return int32 ids of the model's input before it writes."""
+        return self.asked(problem).token_P
+
+    def opening(self, problem: Problem) -> str:
+        """Return the end of the prompt that is part of the answer, such as ``<think>``."""
+        return self.asked(problem).opening
+
+    def answer(self, problem: Problem, token_T: np.ndarray) -> str:
+        """Return an answer as it is graded: what the prompt opened, and the tokens' text."""
+        return self.opening(problem) + self.text(token_T)
 
     def text(self, token_T: np.ndarray) -> str:
         """Decode the tokens, special ones left out. Ids of a peer may be any."""
@@ -117,9 +137,9 @@ class Reader:
         return replace(completion, text=sent, tokenizer=self.tokenizer_digest)
 
     def said(self, completion: Completion, problem: Problem) -> str | None:
-        """Find the text that says exactly what a completion's ids do, but for its stop token; None:
-        they have a special token, or bytes that are no whole character. Of an episode the text of
-        its turns, which may write a call otherwise."""
+        """Find the text that says exactly what a completion's ids do, but for its stop token,
+        behind what its prompt opened; None: they have a special token, or bytes that are no whole
+        character. Of an episode the text of its turns, which may write a call otherwise."""
         if completion.turns:
             parts = np.split(completion.token_T, np.cumsum(completion.turns)[:-1])
             turns = [turn for part in parts if (turn := self.turn_said(part)) is not None]
@@ -131,15 +151,23 @@ class Reader:
         text = self._decode_behind(prompt_P, ids)
         if text is None or (UNKNOWN in text and self.encode(prompt_P, text) != ids):
             return None
-        return text
+        return self.opening(problem) + text
 
     @cached_property
     def speech(self) -> Speech:
-        return Speech(self.tokenizer, [self._decode([id]) for id in sorted(self.stop_ids)])
+        stops = [self._decode([id]) for id in sorted(self.stop_ids)]
+        return Speech(self.tokenizer, stops, self.variables)
 
     def require_turns(self, problem: Problem) -> None:
         """Raise ModelError unless the model can call the tools, and goes on behind a turn."""
-        self.prompt(problem)
+        asked = self.asked(problem)
+        if asked.leaves_open:
+            raise ModelError(
+                f"the chat template of {self.tokenizer.name_or_path!r} opens "
+                f"{asked.opening.strip()!r} before each turn, which an environment would not be "
+                f"told of; set chat_template_kwargs = {{enable_thinking = false}} where the "
+                f"template has that variable, or take a model that opens its thoughts itself"
+            )
         if problem.tools and not self.speech.calls:
             raise ModelError(
                 f"the chat template of {self.tokenizer.name_or_path!r} writes no tool calls that "
@@ -239,31 +267,3 @@ class Reader:
     def _decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
         how = {"skip_special_tokens": skip_special, "clean_up_tokenization_spaces": False}
         return str(self.tokenizer.decode(list(ids), **how))
-
-
-def prompt_ids(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> np.ndarray:
-    """Make int32 ids of a model's input before it writes. With a chat template: a system and a
-    user message, or one where it knows no system (Gemma), and the tools; without: the system text,
-    an empty line, and the question, as the tokenizer begins a text."""
-    together = f"{problem.system}\n\n{problem.question}" if problem.system else problem.question
-    if not tokenizer.chat_template:
-        return np.array(tokenizer(together)["input_ids"], np.int32)
-    tools = json.loads(problem.tools) if problem.tools else None
-    name = tokenizer.name_or_path
-    chats = [problem.messages, [{"role": "user", "content": together}]]
-    for chat in chats if problem.system else chats[:1]:
-        try:
-            template, words = tokenizer.get_chat_template(), tokenizer.special_tokens_map
-            text = render(template, chat, words, tools)
-            break
-        except (TemplateFailed, ValueError) as error:
-            failed = error
-    else:
-        raise ModelError(f"the chat template of {name!r} makes no prompt: {failed}") from failed
-    named = [str(tool.get("function", tool)["name"]) for tool in tools or ()]
-    if absent := [each for each in named if each not in text]:
-        raise ModelError(
-            f"the chat template of {name!r} tells the model of no tools: its prompt lacks "
-            f"{absent[0]!r}; take a model that was trained with tools, or one without a template"
-        )
-    return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)
