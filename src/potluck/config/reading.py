@@ -77,7 +77,7 @@ def read_tree(path: Path | str) -> Any:
     ConfigError for no such file, or not TOML (or JSON)."""
     try:
         data, is_json = Path(path).read_bytes(), Path(path).suffix == ".json"
-        return _renewed(unsealed(data)) if is_json else tomllib.loads(data.decode("utf-8"))
+        return _renewed(unsealed(data)) if is_json else tomllib.loads(data.decode("utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"there is no recipe {path}; `potluck new {path}` writes one") from None
     except (OSError, ValueError, RecursionError) as error:

@@ -95,13 +95,27 @@ class Attempts(NamedTuple):
     episodes: Sequence[Episode | None]
 
 
+LARGEST_REWARD = 1e30
+"""Size that a reward may have: its square, and a sum of many of those, is a number too."""
+
+
 def number_of(reward: Any, before: str = "a reward is", behind: str = "") -> float:
-    """Read what a stranger's code pays. Raise TaskError unless it is a finite number; its message
-    has ``before`` and ``behind`` around the value."""
+    """Read what a stranger's code pays. Raise TaskError unless it is a number within
+    LARGEST_REWARD; its message has ``before`` and ``behind`` around the value."""
     with suppress(TypeError, ValueError, OverflowError):
-        if not isinstance(reward, str | bytes) and math.isfinite(number := float(reward)):
-            return number
-    raise TaskError(f"{before} {repr(reward)[:60]}{behind}; expected a finite number")
+        if not isinstance(reward, str | bytes | bytearray) and math.isfinite(
+            number := float(reward)
+        ):
+            if abs(number) <= LARGEST_REWARD:
+                return number
+            raise TaskError(
+                f"{before} {number:g}{behind}; expected a number of at most {LARGEST_REWARD:g}"
+            )
+    try:
+        shown = repr(reward)[:60]
+    except Exception:  # of a stranger's class; or an integer too long to be written
+        shown = f"a value of {type(reward).__name__} that cannot be shown"
+    raise TaskError(f"{before} {shown}{behind}; expected a finite number")
 
 
 Graded = tuple[list[float], Mapping[str, list[float]]]

@@ -10,15 +10,12 @@ table at the end of docs/tasks.md. An unfinished completion earns at most 0
 (``docs/paper-notes.md``, decision 8), and what a text earns cannot depend on when it is asked.
 """
 
-import asyncio
-import functools
 import hashlib
 import importlib
 import inspect
 import sys
-import threading
-import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +28,7 @@ from potluck.episode import transcript, turns_in
 from potluck.fields import Options
 from potluck.tasks import base
 from potluck.tasks.base import Attempts, DerivedTask, Graded, Task, TaskError
+from potluck.tasks.calls import call, copied, numbers, parameters_of, takes_of
 from potluck.types import OUT_OF_ROOM, Completion, Episode, Problem
 
 Format = Literal["text", "messages"]
@@ -125,10 +123,11 @@ class CustomRewards(DerivedTask):
         self._rewards = tuple(rewards)
         self._names = _short_names([reward.name for reward in rewards])
         self._columns = columns or (lambda p: {"question": p.question, "answer": p.answer})
-        first = next((id for split in get_args(base.Split) for id in task.ids(split)), None)
-        self._first = task.problem(first) if first else None
+        first_id = next((id for split in get_args(base.Split) for id in task.ids(split)), None)
+        self._first = task.problem(first_id) if first_id else None
         if self._first:
-            given = _given(Attempts([self._first], [], [], []), "text", self._columns)
+            first = Attempts([self._first], [], [], [])
+            given = _given(first, "text", self._columns, lambda name: True)
             for reward in self._rewards:
                 _require_columns(reward, given)
 
@@ -148,11 +147,23 @@ class CustomRewards(DerivedTask):
                 _called(reward, reward.format, answers, self._columns)
             except TaskError as error:
                 other: Format = "text" if reward.format == "messages" else "messages"
-                try:
-                    _called(reward, other, answers, self._columns)
-                except TaskError:
-                    raise error from None
+                if not self._expects(reward, other, answers, error):
+                    raise
                 raise TaskError(f"{error}; it can with format = {other!r} in [[reward]]") from error
+
+    def _expects(self, reward: Reward, other: Format, answers: Attempts, error: TaskError) -> bool:
+        """Tell whether a function failed for the form of what it got: it raised an error of types,
+        does so for answers that are not empty too, and grades them in the ``other`` form."""
+        if not isinstance(error.__cause__, TypeError | AttributeError | LookupError):
+            return False
+        written = answers._replace(texts=[TRIAL_TEXT] * len(answers.texts))
+        with suppress(TaskError):
+            _called(reward, reward.format, written, self._columns)
+            return False
+        with suppress(TaskError):
+            _called(reward, other, answers, self._columns)
+            return True
+        return False
 
     def graded(self, answers: Attempts) -> Graded:
         """Add up weight x number of each, and tell what each function returned, 0 for None. Raise
@@ -167,6 +178,13 @@ class CustomRewards(DerivedTask):
                 values = _called(reward, reward.format, answers, self._columns)
             parts[name] = values
             totals = [t + reward.weight * value for t, value in zip(totals, values, strict=True)]
+            for i, total in enumerate(totals):
+                if not abs(total) <= base.LARGEST_REWARD:
+                    raise TaskError(
+                        f"reward {reward.name!r} returned {values[i]:g} for completion {i}, which "
+                        f"times its weight {reward.weight:g} makes {total:g}; expected a sum of at "
+                        f"most {base.LARGEST_REWARD:g}"
+                    )
         # At most: where a bad answer costs something, running on must not be the cheaper way.
         pairs = zip(totals, answers.completions, strict=True)
         return [min(total, 0.0) if c.end in OUT_OF_ROOM else total for total, c in pairs], parts
@@ -195,14 +213,17 @@ class HashReward(DerivedTask):
         return rewards, {"task": rewards}
 
 
-def _given(answers: Attempts, format: Format, columns: ColumnsOf) -> dict[str, Any]:
-    """Collect the keywords that TRL passes."""
+def _given(
+    answers: Attempts, format: Format, columns: ColumnsOf, takes: Callable[[str], bool]
+) -> dict[str, Any]:
+    """Collect the keywords that TRL passes; of columns those that the function ``takes``. All are
+    new, each completion's its own: a function may change what it is given."""
     problems, completions, texts, episodes = answers
     rows = [columns(problem) for problem in problems]
     names = dict.fromkeys(name for row in rows for name in row if name not in NOT_COLUMNS)
     as_messages = format == "messages"
     return {
-        **{name: [row.get(name) for row in rows] for name in names},
+        **{name: [copied(row.get(name)) for row in rows] for name in names if takes(name)},
         "prompts": [p.messages if as_messages else p.question for p in problems],
         "completions": [
             _messages(*written) if as_messages else written[1]
@@ -226,61 +247,27 @@ def _messages(completion: Completion, text: str, episode: Episode | None) -> lis
 
 
 def _called(reward: Reward, format: Format, answers: Attempts, columns: ColumnsOf) -> list[float]:
-    given, count, function = _given(answers, format, columns), len(answers.texts), reward.function
-    assert function
-    parameters = _parameters_of(function)
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        given = {p.name: given[p.name] for p in parameters if p.name in given}
-    try:
-        returned = function(**given)
-        if inspect.isawaitable(returned):
-            coroutine = asyncio.wait_for(returned, None)  # it may be any awaitable
-            returned = asyncio.run_coroutine_threadsafe(coroutine, _loop()).result()
-        values = list(returned) if isinstance(returned, Iterable) else None
-    except Exception as error:  # a stranger's code may raise anything
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        raise TaskError(
-            f"reward {reward.name!r} raised {type(error).__name__}: {error} "
-            f"({Path(at.filename).name}, line {at.lineno}); it has to grade any completion"
-        ) from error
-    if values is None or len(values) != count:
-        found = type(returned).__name__ if values is None else f"{len(values)} values"
-        raise TaskError(
-            f"reward {reward.name!r} returned {found} for {count} completions; expected one "
-            f"number or None for each"
-        )
-    said = f"reward {reward.name!r} returned"
-    return [
-        0.0 if value is None else base.number_of(value, said, f" for completion {i}")
-        for i, value in enumerate(values)
-    ]
-
-
-@functools.cache
-def _loop() -> asyncio.AbstractEventLoop:
-    """Start the one event loop of this process, in a thread of its own: an open client belongs to
-    the loop it was opened in, and a notebook is inside a loop already."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="rewards", daemon=True).start()
-    return loop
+    assert reward.function
+    given = _given(answers, format, columns, takes_of(reward.function))
+    values = call(reward.name, reward.function, given, len(answers.texts))
+    return numbers(reward.name, values)
 
 
 def _require_columns(reward: Reward, given: Mapping[str, Any]) -> None:
-    for p in _parameters_of(reward.function) if reward.function else ():
+    for p in parameters_of(reward.function) if reward.function else ():
         needed = p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
         if needed and p.name not in given:
             there = ", ".join(name[:40] for name in [*given][:20])
+            if p.name == "environments":
+                raise TaskError(
+                    f"reward {reward.name!r} asks for 'environments', which TRL passes and Potluck "
+                    f"does not: they play in processes of their own; pay by the environment's "
+                    f"get_reward, or read completions"
+                )
             raise TaskError(
                 f"reward {reward.name!r} asks for {p.name!r}, which the problems do not have; "
                 f"there is {there}"
             )
-
-
-def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # of a function in C: nothing is known, so it gets everything
-        return [inspect.Parameter("anything", inspect.Parameter.VAR_KEYWORD)]
 
 
 def _imported(what: str, place: str) -> tuple[ModuleType, Path]:
