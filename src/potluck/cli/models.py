@@ -125,7 +125,6 @@ def export_command(
     if dtype not in ("float32", "bfloat16"):
         raise ConfigError(f"--dtype is {dtype!r}; choose one of float32, bfloat16")
     prepare_process(0)
-    from potluck.model.digest import notes_on_base
     from potluck.node.storage import checkpoint as checkpoints
     from potluck.node.storage.export import export
 
@@ -134,8 +133,8 @@ def export_command(
         if is_served := bool(checkpoints.served(Path(chosen))):
             node, run = Path(chosen).absolute().parents[1:3]
             require_consent(load(run / "recipe.json"), [node.name], run, allow_key or (), False)
-        export(chosen, folder, dtype=dtype)
-    for note in [] if is_served else notes_on_base(chosen):
+        notes = export(chosen, folder, dtype=dtype)
+    for note in notes:
         complain(note)
     where = shlex.quote(str(folder))
     with_base = f"merge it into its base: potluck export {where} ANOTHER"

@@ -27,6 +27,7 @@ from safetensors.torch import load_file, save_file
 from potluck.config import RunConfig, load
 from potluck.files import whole_folder
 from potluck.model import LanguageModel
+from potluck.model.digest import notes_on_base
 from potluck.model.loading import base_of, load_tokenizer
 from potluck.node.storage.checkpoint import newest, served
 from potluck.objective.methods import method_of
@@ -48,13 +49,14 @@ DAMAGED = (
 """Errors of a download that is no adapter."""
 
 
-def export(checkpoint: str, folder: Path, *, dtype: str = "float32") -> None:
+def export(checkpoint: str, folder: Path, *, dtype: str = "float32") -> list[str]:
     """Write a folder that ``AutoModelForCausalLM.from_pretrained`` loads without peft or us; of a
     model that a server has, its adapter.
 
     W + alpha/r * B A, computed in float32 and then stored as ``dtype``. ``checkpoint`` is a folder
-    of one, of a run's node (its newest), or any model of a recipe. Raise ModelError if there is no
-    such model, RunFolderError if ``folder`` is in the way, or the disk is full.
+    of one, of a run's node (its newest), or any model of a recipe. Return lines about what is not
+    known of it. Raise ModelError if there is no such model, RunFolderError if ``folder`` is in the
+    way, or the disk is full.
     """
     if folder.exists():
         raise RunFolderError(f"{folder} exists; name another folder for the export")
@@ -74,6 +76,7 @@ def export(checkpoint: str, folder: Path, *, dtype: str = "float32") -> None:
                 (beside / "README.md").write_text(text, encoding="utf-8")
     except (OSError, SafetensorError) as error:
         raise RunFolderError(f"cannot write {folder}: {error}; make room, then again") from error
+    return [] if place else notes_on_base(where)
 
 
 def _bring(place: str, checkpoint: Path, beside: Path, stored: torch.dtype) -> None:
