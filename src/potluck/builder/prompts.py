@@ -18,8 +18,8 @@ def first_problems(config: RunConfig, task: Task) -> Iterator[Problem]:
         "out-of-distribution": config.evaluation.out_of_distribution > 0,
     }
     for split, is_asked in wanted.items():
-        ids = task.ids(split)
-        if is_asked and ids:
+        ids = task.ids(split) if is_asked else ()
+        if ids:
             yield task.problem(ids[0])
 
 
