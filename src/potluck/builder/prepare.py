@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from potluck.builder import checks
 from potluck.builder.memory import Prompts
 from potluck.builder.objective import digests_of
+from potluck.builder.prompts import require_prompts
 from potluck.builder.task import (
     make_task,
     notes_on,
@@ -118,6 +119,7 @@ def prepare(
     if task:
         require_problems(config, task)
     if task and known:
+        require_prompts(config, task, readers)
         checks.require_turns(readers, task)
         if not sends_text:
             checks.require_one_prompt(readers, task)

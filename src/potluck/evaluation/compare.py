@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from potluck.builder.checks import without_long_prompts
+from potluck.builder.prompts import require_prompts
 from potluck.builder.task import make_task
 from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.evaluation import grade
@@ -52,8 +53,9 @@ def evaluate_models(
         torch.set_num_threads(config.threads)
     scores: dict[str, dict[Split, grade.ModelScores]] = {}
     task = make_task(config, trust_code=request.trust_code, run=settings.run, say=say)
-    readers = (Reader.of(model, stop=config.sampling.stop) for model in settings.models)
-    task = without_long_prompts(config, task, readers)
+    readers = {model: Reader.of(model, stop=config.sampling.stop) for model in settings.models}
+    task = without_long_prompts(config, task, readers.values())
+    require_prompts(config, task, readers)
     problems = _problems(task, config, request.split)
     for model in settings.models:
         # What is wrong with one fails here, before the first model has worked for an hour.

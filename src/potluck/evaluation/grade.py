@@ -109,7 +109,9 @@ def grade_samples(
     asked = [by_id[c.problem_id] for c in written]
     said = [turns_in(c.text or "") or () if c.turns else None for c in written]
     texts = [
-        policy.text(c.token_T) if turns is None else "\n".join(turn.content for turn in turns)
+        policy.answer(by_id[c.problem_id], c.token_T)
+        if turns is None
+        else "\n".join(turn.content for turn in turns)
         for c, turns in zip(written, said, strict=True)
     ]
     there = environment_of(task)

@@ -39,12 +39,14 @@ class LanguageModel(Reader):
         float32 weights are rounded to bfloat16 in each forward pass (autocast), so that small steps
         add up in them."""
         configs = getattr(network, "generation_config", None), network.config
+        # A model of images and text has the limits of its text in a part of its configuration.
+        text: Any = network.config.get_text_config()
         super().__init__(
             tokenizer,
             vocabulary=network.get_output_embeddings().weight.shape[0],
             stop_ids=stop_ids(tokenizer, stop, *configs),
             stop=stop,
-            context=getattr(network.config.get_text_config(), "max_position_embeddings", None) or 0,
+            context=getattr(text, "max_position_embeddings", None) or 0,
         )
         self.network, self.dtype = network.eval(), dtype
         self.scorer = Scorer(network, self.vocabulary)

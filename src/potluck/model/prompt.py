@@ -172,7 +172,9 @@ def opening_of(text: str, problem: Problem, *, templated: bool) -> tuple[str, bo
     name = "|".join([*dict.fromkeys(names), THOUGHTS])
     tag = re.compile(rf"[<\[◁](?:\w+:)?(?:{name})[>\]▷]", re.IGNORECASE)
     parts = (each.strip() for each in (problem.system, problem.question))
-    begin = max((text.rfind(each) + len(each) for each in parts if each in text), default=0)
+    begin = max(
+        (text.rfind(each) + len(each) for each in parts if each and each in text), default=0
+    )
     first = tag.search(text, begin)
     if first is None:
         return "", False

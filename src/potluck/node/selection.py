@@ -56,8 +56,8 @@ BY_REPLAY: frozenset[NotReplayed] = frozenset(
 
 
 UnreadReason = Literal[
-    "no log-probabilities", "no text", "unknown token", "inexact text", "special token",
-    "stop token", "too long", NotReplayed,
+    "no log-probabilities", "no text", "unknown token", "inexact text", "other opening",
+    "special token", "stop token", "too long", NotReplayed,
 ]  # fmt: skip
 """Why a completion cannot be read: docs/tokenizers.md; of an episode: docs/environments.md."""
 Read = Callable[[Completion], Row | UnreadReason]
@@ -169,7 +169,7 @@ def read(
     if as_text := is_foreign or not len(completion.token_T):
         if needs_logp:
             return "no log-probabilities"
-        parts = _spelled(completion, prompt_P, model)
+        parts = _spelled(completion, problem, model)
         if isinstance(parts, str):
             return parts
         if not all(parts):
@@ -195,18 +195,22 @@ def read(
         return _played(completion, problem, model, replays, room)
     if not (as_text or completion.text in (None, model.said(completion, problem))):
         return "inexact text"
-    return Row(completion, prompt_P, token_T, model.text(token_T))
+    return Row(completion, prompt_P, token_T, model.answer(problem, token_T))
 
 
 def _spelled(
-    completion: Completion, prompt_P: np.ndarray, model: Reader
+    completion: Completion, problem: Problem, model: Reader
 ) -> list[list[int]] | UnreadReason:
     """Find the ids of a completion's text, turn by turn, each with a stop token if its author ended
     it so."""
     if completion.text is None:
         return "no text"
     if not completion.turns:
-        ids = model.encode(prompt_P, completion.text)
+        # What this model's prompt has opened already, it does not write again.
+        opening = model.opening(problem)
+        if not completion.text.startswith(opening):
+            return "other opening"
+        ids = model.encode(model.prompt(problem), completion.text.removeprefix(opening))
         if ids is None:
             return "inexact text"
         if model.special_ids.intersection(ids):
