@@ -126,7 +126,7 @@ def _arguments(
 
 def _is_sequence(returned: Any) -> bool:
     """Tell whether iterating yields an item for each completion, in their order."""
-    if isinstance(returned, UNORDERED) or isinstance(returned, UNORDERED_ITERATORS):
+    if isinstance(returned, (*UNORDERED, *UNORDERED_ITERATORS)):
         return False
     # A table of pandas or polars yields its columns; an array of two dimensions, its rows.
     is_table = getattr(returned, "ndim", 1) != 1 and not hasattr(returned, "tolist")
