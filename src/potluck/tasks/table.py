@@ -221,7 +221,7 @@ class Table(Answered):
         sizes = {split: len(problems) for split, problems in found.items()}
         shown = (*RULES, "tolerance") if rules.tolerance else RULES
         chosen = ", ".join(f"{key}={getattr(rules, key)!r}" for key in shown)
-        version = {"number": 2, "math": 3}.get(rules.grading, 1)
+        version = {"number": 3, "math": 4, "math-verify": 2}.get(rules.grading, 1)
         if rules.grading == "exact" and any(_is_composed(p) for its in found.values() for p in its):
             version = 2
         known = f"Rules({chosen}), {sizes}, columns {columns.hexdigest()}"
