@@ -156,7 +156,8 @@ def _bare(text: str) -> str:
         raise ValueError
     text = re.sub("\u221a([0-9]+|[a-z])", r"\\sqrt{\1}", text)
     text = POWER.sub(lambda raised: f"^{{{raised[0].translate(RAISED)}}}", text)
-    for sign, (up, down) in VULGAR.items():
+    for sign, digits in VULGAR.items():
+        up, down = digits[0], digits[1]
         # Behind a letter, a bracket or another one it is unclear what it belongs to: unread.
         text = re.sub(rf"(?<![A-Za-z^)}}\]{sign}]){sign}", rf"\\frac{{{up}}}{{{down}}}", text)
     text = text.translate(SIGNS | str.maketrans(DASHES))
