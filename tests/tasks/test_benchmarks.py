@@ -146,7 +146,7 @@ def test_the_real_splits_and_digest_are_the_same_for_ever(real, gsm8k_path):
     assert real.ids("validation")[:3] == first
     assert real.ids("train")[:2] == ["gsm8k/train/1", "gsm8k/train/2"]
     digest = Gsm8kOptions(path=gsm8k_path, system_prompt="p").make().digest
-    assert digest == "0e307cf5e91f41afe22a01ac6943c3b621f335795d1b3a6229df9393d2ecfee2"
+    assert digest == "54c44a51ca21868d8480a80b654e8accd339f207bde50f9e3d8bdc15fbc4f898"
     first = real.problem("gsm8k/test/0")
     assert first.question.startswith("Janet\u2019s ducks lay 16 eggs")
     assert first.answer == "18"
@@ -181,7 +181,7 @@ def test_the_real_problems_and_their_digest_are_the_same_for_ever(math500_path):
     assert len(task.ids("out-of-distribution")) == 500
     assert task.problem("math500/0").answer == r"\left( 3, \frac{\pi}{2} \right)"
     assert task.problem("math500/499").answer == r"106^\circ"
-    assert task.digest == "2d2414dd91b04eabda96bb745639ec9f1905d7691f8faf462c649942ced6cdfc"
+    assert task.digest == "1388ef900bb10174c7d7f1349f46a763deb041f4733d8c27083f107ab849171d"
 
 
 def test_right_is_the_format_and_the_answer_together_for_the_question(write):

@@ -204,6 +204,43 @@ HOSTILE = {
 }
 
 
+AS_PEOPLE_WRITE = {
+    r"\frac{1}{2}": ("\u00bd", " \u00bd.", r"\boxed{\u00bd}".replace(r"\u00bd", "\u00bd")),
+    r"-\frac{1}{2}": ("-\u00bd", "\u2013\u00bd"),
+    r"\frac{3}{2}": ("1\u00bd", "1 \u00bd"),
+    "x^2": ("x\u00b2", "x^{2}"),
+    "x^{10}": ("x\u00b9\u2070",),
+    "(x+1)^2": ("(x+1)\u00b2",),
+    "-7": ("\u20137", "\u2012 7", "\u22127", "= -7", "= \u20137"),
+    "73": ("= 73", r"\boxed{\boxed{73}}", r"$\boxed{\boxed{73}}$."),
+    "B": (r"\text{B}", r"\textbf{(B)}", r"\text{(B)}", "(B)", r"\boxed{\text{B}}"),
+    r"\emptyset": (r"\varnothing",),
+    r"\infty": ("infinity", "$\\infty$"),
+}
+STILL_WRONG = {
+    r"\frac{1}{2}": ("\u2153", "1\u00bd", "-\u00bd", "\u00bdx", "x\u00bd", "\u00bd\u00bd"),
+    r"\frac{1}{4}": ("\u00bd\u00b2", "\u00bd\u00bd"),
+    "9": ("3\u00b2",),
+    "x^2": ("x\u00b3", "2x", "x2", "\u00b2", "X\u00b2"),
+    "-2": ("7\u20139",),
+    "7": ("\u20137", "= -7", "== 7", "7 ="),
+    "1, 2": ("1\u20132",),
+    "B": (r"\text{C}", r"\text{b}", r"\text{B or C}", r"\textbf{(A)}", r"\text{BB}"),
+    "73": (r"\boxed{\boxed{72}}", r"\boxed{\boxed{72}, 73}", r"\boxed{\boxed{7}3}", r"\text{73}"),
+    r"\infty": ("-infinity", "infinityx"),
+}
+
+
+def test_an_answer_as_people_write_it_is_right():
+    cases = [("", gold, said, True) for gold, all in AS_PEOPLE_WRITE.items() for said in all]
+    assert misjudged(*cases) == []
+
+
+def test_what_only_looks_like_it_stays_wrong():
+    cases = [("", gold, said, False) for gold, all in STILL_WRONG.items() for said in all]
+    assert misjudged(*cases) == []
+
+
 def misjudged(*cases):
     """Those of (question, gold, answer, expected) with another verdict than is expected."""
     found = are_right([Ask(*case[:3]) for case in cases])

@@ -172,3 +172,11 @@ def test_algebra_compares_decimals_to_their_last_digit(equal):
     assert equal("0.5", r"\frac { 1 } { 2 }")
     assert equal("0.12345671", "0.12345671")
     assert not equal("0.12345671", "0.12345672")
+
+
+def test_math_verify_alone_takes_an_answer_with_the_marks_that_the_library_takes():
+    right = [("73", a) for a in ("73", "73.", "**73**", "**73.**", "= 73", "=73", " 73 .")]
+    right += [("32500", "32 500"), ("1000", "1 000"), ("-1234567.5", "-1 234 567.5")]
+    wrong = [("73", "72."), ("73", "**72**"), ("73", "= 72"), ("32500", "32 501")]
+    asks = [Ask("", gold, answer, "math-verify") for gold, answer in (*right, *wrong)]
+    assert are_right(asks) == [True] * len(right) + [False] * len(wrong)

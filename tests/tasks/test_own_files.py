@@ -93,7 +93,11 @@ BAD_TABLES = {
     "too few": ("question,answer\n9?,9\n8?\n", "line 3 has 1 columns; expected 2"),
     "an open quotation mark": ('question,answer\n"9?,9\n', "unexpected end of data; a text with"),
     "a mark in the middle": ('question,answer\n"9"?,9\n', "line 2: .* expected after"),
-    "a cell without end": ("question,answer\n" + "9" * 200_000, "field larger than field limit"),
+    "a cell without end": (
+        'question,answer\n"' + ("9" * 1000 + "\n") * 1100,
+        "has a cell of more than 1048576",
+    ),
+    "a line without end": ("question,answer\n" + "9" * 2**21, "has more than 1048576 bytes"),
     "names alone": ("question,answer\n", "holds no problem"),
 }
 BAD_ARRAYS = [
@@ -191,3 +195,22 @@ def test_problems_that_are_too_long_are_left_out_and_counted(table):
     assert (same.digest, same.notes) == (task.digest, ())
     with pytest.raises(TaskError, match="all 4 train prompts are longer than limit = 1; raise it"):
         Shortened(task, lambda problem: False, "limit = 1")
+
+
+def test_a_long_cell_of_a_code_task_is_read(table):
+    text = f'question,answer,tests\n9?,9,"{"9 " * 70_000}"\n'
+    assert len(table(text, "rows.csv").row("jsonl/train/0")["tests"]) == 140_000
+
+
+def test_a_question_with_two_answers_is_told_and_one_with_two_spellings_is_not(table):
+    good = {"question": "9?", "answer": "9"}
+    (note,) = table(lines(good, good | {"answer": "8"}, {"question": "7?", "answer": 7})).notes
+    assert note.startswith("jsonl: 1 of 2 questions come with more than one answer, first '9?'")
+    assert table(lines(good, good, good | {"answer": "9.0"})).notes == ()
+
+
+def test_exact_answers_are_the_same_however_composed(table):
+    gold = {"question": "?", "answer": "cafe\u0301\r\nbar"}
+    task = table(lines(gold), grading="exact")
+    assert paid(task, "caf\u00e9\nbar") == 1
+    assert paid(task, "cafe\nbar") == 0

@@ -4,6 +4,7 @@ import json
 import sys
 from contextlib import suppress
 from datetime import date
+from decimal import Decimal
 from hashlib import sha256
 from typing import get_args
 
@@ -277,11 +278,18 @@ def test_the_hub_is_asked_for_the_splits_that_are_named_and_trusted_with_nothing
     assert hub.asked[-1] == (("a/b", None), {"split": "train"})
 
 
-def test_what_of_a_row_of_the_hub_is_no_json_is_left_out(hub):
-    hub([GOOD | {"when": date(2026, 1, 1), "image": object(), "level": [1, {"a": None}]}])
+def test_dates_and_decimals_come_as_texts_and_what_is_no_json_is_left_out_with_a_note(hub):
+    row = {"when": date(2026, 1, 1), "price": Decimal("9.90"), "days": [date(2026, 1, 2)]}
+    plain = {"level": [1, {"a": None}]}
+    hub([GOOD | row | plain | {"image": object(), "raw": b"x"}] * 2)
     task = from_hub()
-    assert task.row("hub/train/0") == GOOD | {"level": [1, {"a": None}]}
-    assert len({from_hub().digest, task.digest}) == 1
+    texts = {"when": "2026-01-01", "price": "9.90", "days": ["2026-01-02"]}
+    assert task.row("hub/train/0") == GOOD | texts | plain
+    changed, left_out = task.notes
+    assert "dates and decimals as texts: 'when' ('2026-01-01'), 'price' ('9.90')" in changed
+    assert left_out.endswith("cannot hold: 'image' (object), 'raw' (bytes)")
+    hub([GOOD | plain])
+    assert from_hub().notes == ()
 
 
 def test_a_bad_row_of_the_hub_and_an_empty_split_are_named(hub):

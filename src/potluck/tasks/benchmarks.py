@@ -91,7 +91,7 @@ class Gsm8kOptions(BenchmarkOptions, frozen=True, kw_only=True, tag_field="name"
         if self.validation == "train":
             splits = held_out("gsm8k", train, VALIDATION_SIZE, lambda p: p.id + p.question)
         number = "math-verify 0.9" if self.grading == "math-verify" else "one number, maybe boxed"
-        version = f"gsm8k 3: the tags in order, {number}; validation from {self.validation}"
+        version = f"gsm8k 4: the tags in order, {number}; validation from {self.validation}"
         graded = structs.replace(rules, grading=self.grading)
         return Answered(graded, version, splits, [*train, *test])
 
@@ -117,6 +117,6 @@ class Math500Options(BenchmarkOptions, frozen=True, kw_only=True, tag_field="nam
         prompt = self.system_prompt or MATH500_PROMPT
         rules = TableOptions(question="problem", grading=self.grading, system_prompt=prompt)
         problems = self.problems("test", "math500", rules, "test.jsonl of MATH-500")
-        number, finished = (3, "one finished answer, ") if self.grading == "math" else (1, "")
+        number, finished = (4, "one finished answer, ") if self.grading == "math" else (2, "")
         version = f"math500 {number}: the tags in order, {finished}math-verify 0.9"
         return Answered(rules, version, {"out-of-distribution": problems})

@@ -35,6 +35,10 @@ MARKUP = tuple(
 """Marks that may stand around a number, each once, in this order: bold type, math mode, a box."""
 
 
+DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-"))
+"""Signs that people and their editors write for a minus."""
+
+
 def prompt_for_tags(alone: str, *, noun: str = "answer") -> str:
     """Word the system prompt that asks for the format of ``answer_in``."""
     return (
@@ -84,7 +88,7 @@ def one_number(text: str) -> Decimal | None:
     bare = text.strip()
     if len(bare) > LONGEST_NUMBER:
         return None
-    bare = bare.replace("{,}", ",").replace("\u2212", "-")
+    bare = bare.replace("{,}", ",").translate(DASHES)
     if not (match := NUMBER.fullmatch(bare)):
         return None
     size = Decimal(match[1].replace(",", ""))

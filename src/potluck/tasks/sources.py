@@ -143,9 +143,11 @@ def _separated(
     path: Path, separator: str, columns: Sequence[str], refuse: Refuse
 ) -> Iterator[SourceRow]:
     names = list(columns)
+    # Python's own limit of 131,072 is for all readers of the process: it is only ever raised.
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_ROW_BYTES))
     with path.open("rb") as source:
-        lines = iter(partial(source.readline, LONGEST_ROW_BYTES), b"")
-        texts = (_text(raw, f"{path}, line {n}") for n, raw in enumerate(lines, start=1))
+        lines = iter(partial(source.readline, LONGEST_ROW_BYTES + 1), b"")
+        texts = (_line(raw, f"{path}, line {n}") for n, raw in enumerate(lines, start=1))
         reader = csv.reader(texts, delimiter=separator, strict=True)
         try:
             for cells in reader:
@@ -156,7 +158,13 @@ def _separated(
                     refuse(TaskError(f"{where} has {len(cells)} columns; expected {len(names)}"))
                 elif cells:
                     yield where, dict(zip(names, cells, strict=True))
-        except csv.Error as error:  # a quotation mark is not closed, or a cell without end
+        except csv.Error as error:
+            if "field limit" in str(error):
+                raise TaskError(
+                    f"{path}, line {reader.line_num} has a cell of more than {LONGEST_ROW_BYTES} "
+                    f"characters; shorten it, or close its quotation mark"
+                ) from None
+            # A quotation mark is not closed, or a cell without end
             raise TaskError(
                 f"{path}, line {reader.line_num}: {error}; a text with a quotation mark stands in "
                 f"quotation marks and doubles it"
@@ -171,6 +179,13 @@ def _counted(rows: Iterable[SourceRow], source: str) -> Iterator[SourceRow]:
         yield row
     if not count:
         raise TaskError(f"{source} holds no problem; expected one in every row")
+
+
+def _line(line: bytes, where: str) -> str:
+    if len(line) > LONGEST_ROW_BYTES:
+        longest = f"{LONGEST_ROW_BYTES} bytes"
+        raise TaskError(f"{where} has more than {longest}; expected one problem")
+    return _text(line, where)
 
 
 def _text(line: bytes, where: str) -> str:

@@ -6,10 +6,11 @@ import json
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
+from unicodedata import normalize
 
 from msgspec import Meta
 
@@ -156,11 +157,21 @@ class Answered(HeldTask):
         if rules.grading in ("math", "math-verify"):
             right = are_right([Ask(p.question, p.answer, a, rules.grading) for p, a in asked])
         elif rules.grading == "exact":
-            right = [a is not None and p.answer.strip() == a.strip() for p, a in asked]
+            right = [a is not None and _same_text(p.answer, a) for p, a in asked]
         else:
             by = rules.tolerance
             right = [a is not None and same_number(p.answer, a, tolerance=by) for p, a in asked]
         return binary_rewards(right, completions)
+
+
+def _same_text(gold: str, answer: str) -> bool:
+    """Tell whether two texts are the same, whatever ends their lines and composes their letters."""
+    return _composed(gold).strip() == _composed(answer).strip()
+
+
+def _composed(text: str) -> str:
+    """Write line ends as LF and, beyond ASCII, letters with their accents as one (NFC)."""
+    return normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 class Table(Answered):
@@ -183,6 +194,8 @@ class Table(Answered):
         _require_template(rules.question)
         bad, columns = list[str](), hashlib.sha256()
         self._rows: dict[str, Mapping[str, Any]] = {}
+        # Columns that rewards get otherwise than the data has them, each with a first example.
+        self._note_columns, self._left_out = dict[str, str](), dict[str, str]()
         found: dict[Split, list[Problem]] = {split: [] for split in SPLITS}
         for split, rows in parts.items():
             for i, (where, row) in enumerate(rows):
@@ -193,10 +206,14 @@ class Table(Answered):
                     bad.append(str(error))
                     continue
                 self.has_messages |= isinstance(row.get(rules.question), list | dict)
-                self._rows[id], plain = _plain_columns(row)
+                changed, left_out = self._note_columns, self._left_out
+                self._rows[id], plain = _plain_columns(_as_texts(row, changed), left_out)
                 columns.update(plain.encode() + b"\n")
         if bad := [*map(str, unreadable), *bad]:
             self.notes = _notes_on_bad(name, bad, sum(map(len, found.values())), rules.skip_bad)
+        self.notes += _notes_on_columns(name, self._note_columns, self._left_out)
+        if rules.answer and not rules.code:
+            self.notes += _notes_on_answers(name, [p for its in found.values() for p in its])
         if "train" in parts and "validation" not in parts and rules.held_out != 0:
             some = min(MOST_HELD_OUT, max(1, len(found["train"]) // 10))
             some = rules.held_out or some
@@ -204,13 +221,20 @@ class Table(Answered):
         sizes = {split: len(problems) for split, problems in found.items()}
         shown = (*RULES, "tolerance") if rules.tolerance else RULES
         chosen = ", ".join(f"{key}={getattr(rules, key)!r}" for key in shown)
-        version = {"number": 2, "math": 3}.get(rules.grading, 1)
+        version = {"number": 3, "math": 4, "math-verify": 2}.get(rules.grading, 1)
+        if rules.grading == "exact" and any(_is_composed(p) for its in found.values() for p in its):
+            version = 2
         known = f"Rules({chosen}), {sizes}, columns {columns.hexdigest()}"
         super().__init__(rules, f"table {version}: {name}, {known}", found)
 
     def row(self, id: str) -> Mapping[str, Any]:
         """Look up the columns of the problem's row that JSON can hold."""
         return self._rows[self.problem(id).id]
+
+
+def _is_composed(problem: Problem) -> bool:
+    """Tell whether an answer to it may be right by ``_composed`` alone."""
+    return not problem.answer.isascii() or "\n" in problem.answer or "\r" in problem.answer
 
 
 def _notes_on_bad(name: str, bad: Sequence[str], good: int, skip_bad: bool) -> tuple[str, ...]:
@@ -330,10 +354,77 @@ def _answer(row: Mapping[str, Any], where: str, rules: TableOptions) -> str:
     return text.strip()
 
 
-def _plain_columns(row: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Keep the columns that are JSON, and write them as one line; images and dates are left out."""
+def _as_texts(row: Mapping[str, Any], changed: dict[str, str]) -> dict[str, Any]:
+    """Write dates, times and decimals as texts; add the columns that have some to ``changed``."""
+    texts = {}
+    for key, value in row.items():
+        texts[key] = _as_text(value)
+        if texts[key] is not value and key not in changed:
+            changed[key] = f"{key[:40]!r} ({reprlib.repr(texts[key])})"
+    return texts
+
+
+def _as_text(value: Any) -> Any:
+    """Write a date or time as ISO 8601, a decimal as its digits, also within a list or dict; return
+    the value itself where there is none."""
+    if isinstance(value, date | datetime | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if type(value) is list:
+        items = [_as_text(item) for item in value]
+        same = all(new is old for new, old in zip(items, value, strict=True))
+        return value if same else items
+    if type(value) is dict:
+        fields = {key: _as_text(item) for key, item in value.items()}
+        return value if all(fields[key] is value[key] for key in value) else fields
+    return value
+
+
+def _plain_columns(row: Mapping[str, Any], left_out: dict[str, str]) -> tuple[dict[str, Any], str]:
+    """Keep the columns that are JSON, and write them as one line; add others to ``left_out``."""
     lines = {}
     for key, value in row.items():
-        with suppress(TypeError, ValueError):
+        try:
             lines[key] = json.dumps([key, value], sort_keys=True)
+        except (TypeError, ValueError):
+            left_out.setdefault(key, f"{key[:40]!r} ({type(value).__name__})")
     return {key: row[key] for key in lines}, "".join(sorted(lines.values()))
+
+
+def _notes_on_columns(
+    name: str, changed: Mapping[str, str], left_out: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Tell which columns rewards get as texts, and which they do not get."""
+    notes = list[str]()
+    if changed:
+        notes.append(
+            f"{name}: rewards get dates and decimals as texts: {', '.join(changed.values())}"
+        )
+    if left_out:
+        notes.append(
+            f"{name}: rewards do not get columns that JSON cannot hold: "
+            f"{', '.join(left_out.values())}"
+        )
+    return tuple(notes)
+
+
+def _notes_on_answers(name: str, problems: Sequence[Problem]) -> tuple[str, ...]:
+    """Tell of questions that come with more than one answer, with an example."""
+    answers: dict[tuple[str, str], str] = {}
+    several: dict[tuple[str, str], str] = {}
+    for problem in problems:
+        asked = problem.system, " ".join(problem.question.split())
+        first = answers.setdefault(asked, problem.answer)
+        one, other = one_number(first), one_number(problem.answer)
+        is_same = first == problem.answer or (one is not None and one == other)
+        if not is_same:
+            several.setdefault(asked, problem.answer)
+    if not several:
+        return ()
+    asked, other_answer = next(iter(several.items()))
+    return (
+        f"{name}: {len(several)} of {len(answers)} questions come with more than one answer, first "
+        f"{reprlib.repr(asked[1])} with {reprlib.repr(answers[asked])} and "
+        f"{reprlib.repr(other_answer)}; each row is graded by its own",
+    )

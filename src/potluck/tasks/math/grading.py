@@ -29,7 +29,21 @@ SIGNS = str.maketrans({
     "\u22c5": r"\cdot ", "\u2208": r"\in ", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
     "\u200b": "", "\u2060": "", "\ufeff": "",
 })  # fmt: skip
+DASHES = dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-")
+"""Signs that people and their editors write for a minus."""
+VULGAR = {
+    "\u00bd": "12", "\u2153": "13", "\u2154": "23", "\u00bc": "14", "\u00be": "34", "\u2155": "15",
+    "\u2156": "25", "\u2157": "35", "\u2158": "45", "\u2159": "16", "\u215a": "56", "\u215b": "18",
+    "\u215c": "38", "\u215d": "58", "\u215e": "78",
+}  # fmt: skip
+"""Fractions of one sign, and their two digits."""
+RAISED = str.maketrans(
+    "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b\u207f", "0123456789-n"
+)
+POWER = re.compile(r"(?<=[0-9A-Za-z)\]}])[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207b\u207f]+")
 SPELLINGS = (
+    (r"\\varnothing(?![A-Za-z])", r"\\emptyset"),
+    (r"(?<![\\A-Za-z])infinity(?![A-Za-z])", r"\\infty"),
     (r"(?<!\\)\\[()\[\]]", " "),
     (r",\\! ?|\{,\}", ","),
     (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|q?quad)(?![A-Za-z])|(?<!\\)\\[,!;: ]|~", " "),
@@ -116,6 +130,8 @@ def same_answer(gold: str, answer: str, *, question: str = "", equal: Equal) -> 
             return said is not None and words[3].lower().split() == said[3].lower().split()
         if expected == written:
             return True
+        if re.fullmatch("[A-Za-z]", expected) and said and said[1]:
+            return said[3].strip() == expected  # a choice: B, and \\text{B} or \\textbf{(B)}
         expected, unit = _without_unit(expected, "")
         written, found = _without_unit(written, unit)
         asked = not unit and found in UNITS and re.search(UNITS[found][1], question, re.DOTALL)
@@ -138,7 +154,13 @@ def _bare(text: str) -> str:
     too long, or in characters that no answer needs."""
     if len(text := text.strip()) > LONGEST_ANSWER:
         raise ValueError
-    text = re.sub("\u221a([0-9]+|[a-z])", r"\\sqrt{\1}", text).translate(SIGNS)
+    text = re.sub("\u221a([0-9]+|[a-z])", r"\\sqrt{\1}", text)
+    text = POWER.sub(lambda raised: f"^{{{raised[0].translate(RAISED)}}}", text)
+    for sign, digits in VULGAR.items():
+        up, down = digits[0], digits[1]
+        # Behind a letter, a bracket or another one it is unclear what it belongs to: unread.
+        text = re.sub(rf"(?<![A-Za-z^)}}\]{sign}]){sign}", rf"\\frac{{{up}}}{{{down}}}", text)
+    text = text.translate(SIGNS | str.maketrans(DASHES))
     text = " ".join(text.split())
     if not (text.isascii() and text.isprintable()):
         raise ValueError
@@ -150,6 +172,9 @@ def _bare(text: str) -> str:
         text = " ".join(text.split()).removesuffix(".").strip()
         if inside := re.fullmatch(pattern, text):
             text = inside[1]
+    if inside := re.fullmatch(r"\\boxed ?\{([^{}]*|[^{}]*\{[^{}]*\}[^{}]*)\}", text):
+        text = inside[1].strip()  # a box in a box
+    text = text.removeprefix("= ")
     text = re.sub(r"\A([-+]? ?[0-9]+) ([0-9]+) ?/ ?([0-9]+)\Z", r"\1\\frac{\2}{\3}", text)
     text = re.sub(r"\A([-+]?) ?\\\$ ?([-+]?[0-9.].*)", r"\1\2\\$", text)
     for unit, (mark, _) in UNITS.items():

@@ -31,6 +31,8 @@ MOST_KEPT = 20_000
 """Number of verdicts of algebra that are remembered, the latest ones."""
 MARKED = re.compile(r"\\boxed|\\\[|\\\(|(?<!\\)\$")
 """LaTeX that is marked as such, so that math-verify finds it without a box around it."""
+SPACED = re.compile(r"-?[1-9][0-9]{0,2}(?: [0-9]{3})+(?:\.[0-9]+)?")
+"""Number with a space at each thousand."""
 DECIMAL = re.compile(r"([^ .]*)\.([^ ]*)")
 
 MathGrading = Literal["math", "math-verify"]
@@ -131,13 +133,23 @@ def _verdict(ask: Ask, equal: Equal, plain: Equal) -> bool:
     return same_answer(ask.gold, ask.answer, question=ask.question, equal=equal)
 
 
+def _without_marks(text: str) -> str:
+    """Strip what math-verify's search for plain numbers passes over, and a box would hold: bold
+    type, a full stop, "=" before, spaces at thousands."""
+    bare = text.strip().removesuffix(".").strip()
+    if bold := re.fullmatch(r"\*\*([^*]+)\*\*", bare):
+        bare = bold[1].strip().removesuffix(".")
+    bare = bare.removeprefix("=").strip()
+    return bare.replace(" ", "") if SPACED.fullmatch(bare) else bare
+
+
 def plain_verdict(gold: str, answer: str) -> bool:
     """Ask math-verify with its own settings. **Deviation** from them: plain expressions, which it
     would run as Python, are not looked for; in a box they are read as LaTeX."""
     import math_verify
 
     def parsed(text: str) -> list[object]:
-        boxed = text if MARKED.search(text) else f"\\boxed{{{text}}}"
+        boxed = text if MARKED.search(text) else f"\\boxed{{{_without_marks(text)}}}"
         return list(math_verify.parse(boxed, latex_only, parsing_timeout=None))
 
     latex_only = [math_verify.LatexExtractionConfig()]
