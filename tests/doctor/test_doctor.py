@@ -115,10 +115,13 @@ def test_a_key_is_there_its_owners_alone_and_in_the_roster(tmp_path):
     Key.new().write(secret)
     assert is_(checks.key(alone), "ok")
     assert secret.read_text().strip().partition(":")[2] not in checks.key(alone)[1]
+    own = Key.load(secret).public
     for known, *found in (
         ({"south": Key.new().public}, "FAIL", "no line for 'north'", "add: north ="),
-        ({"north": Key.new().public}, "FAIL", "another key", "change its line to: no"),
-        ({"north": Key.load(secret).public}, "ok", "as in the roster"),
+        ({"north": Key.new().public}, "FAIL", "another key", "all owners to change its line"),
+        ({"large": own, "north": Key.new().public}, "FAIL", "key of 'large'", "--as large, or"),
+        ({"large": own}, "FAIL", "is the key of 'large'", "--set swarm.key=", "north.key"),
+        ({"north": own}, "ok", "as in the roster"),
     ):
         roster.write_text(roster_text(known))
         assert is_(checks.key(listed), *found)

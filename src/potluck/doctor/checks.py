@@ -130,19 +130,32 @@ def key(target: Target) -> Judged:
         )
     try:
         found = Key.load(path)
-        known = read_roster(book).get(name) if book else found.public
+        listed = read_roster(book) if book else {name: found.public}
     except ExchangeError as error:
         return "FAIL", str(error)
+    known = listed.get(name)
+    owner = next((other for other, public in listed.items() if public == found.public), name)
+    if owner != name:
+        # It is somebody's identity: the roster is right, and the name or the file is not.
+        return "FAIL", (
+            f"{path} is the key of {owner!r} in {book}: --as {owner}, or --set "
+            f"swarm.key={path.with_name(f'{name}.key')}"
+        )
     if known is None:
         return "FAIL", f"{book} has no line for {name!r}; add: {roster_line(name, found)}"
     if known != found.public:
-        line = f"change its line to: {roster_line(name, found)}"
-        return "FAIL", f"{book} has another key for {name!r} than {path}; {line}"
+        return "FAIL", (
+            f"{book} has another key for {name!r} than {path}. If {name!r} is another machine, "
+            f"take another name; if it is this one and has a new key, ask all owners to change its line "
+            f"to: {roster_line(name, found)}"
+        )
     return "ok", f"{path}, which only its owner can read{', as in the roster' if book else ''}"
 
 
 def certificates(target: Target) -> Judged:
     """Check that the certificate is this node's, holds, and does not end soon."""
+    if not target.tls and target.swarm.transport == "folder":
+        return "ok", "none: the nodes meet in a folder, and who may write there is its owner's"
     if not target.tls:
         return "warn", "no [swarm.tls]: any node may connect; fine in a network of yours"
     try:

@@ -24,6 +24,9 @@ is 7e-9 to 9e-7 nats apart by rounding; with a part of its weights one round old
 of 1e-4, it was 4e-4. In bfloat16 rounding costs 1e-3 to 4e-3."""
 UNHEARD_WEIGHT = 0.05
 """Mean weight of an author's right answers below which nothing is learned from it."""
+FOREIGN = 0.05
+"""Mean P of an author's right answers below which this model would not write them: a notation of
+its own, from which no weight learns well."""
 COLLAPSED = 0.5
 """Part of the best own reward, both means of WINDOW rounds, below which it has collapsed."""
 NOISE = 7
@@ -111,10 +114,13 @@ class Doubts:
 
     def _of_several(self) -> Found:
         me, last = self._me, self._last
-        gone = set.intersection(*({*each.missing, *each.absent} for each in last)) - {me}
-        for name in sorted(gone):
+        for name in sorted(set.intersection(*map(silent_in, last)) - {me}):
+            refused = sum(each.refused.get(name, 0) for each in last)
+            what = "nothing"
+            if refused:
+                what = f"nothing that can be used ({refused} messages under its name are refused)"
             line = (
-                f"{me}: nothing came of {name} in {WINDOW} rounds; if it has not ended, --resume "
+                f"{me}: {what} came of {name} in {WINDOW} rounds; if it has not ended, --resume "
                 f"on its machine brings it back"
             )
             yield name, "silent", line
@@ -150,16 +156,22 @@ class Doubts:
                 continue
             mean_weight = sum(weights) / WINDOW
             silenced = mean(each.silenced_share for each in recent) or 0.0
-            if mean_weight >= UNHEARD_WEIGHT * (1 - silenced):  # without the test it is enough
-                told = habit_told(self._me, author, [*recent])
+            likelihood = mean(each.likelihood_positive for each in recent)
+            told = habit_told(self._me, author, [*recent])
+            if told and mean_weight >= UNHEARD_WEIGHT * (1 - silenced):  # without it, enough
                 why = f"{told}. [objective] habit_test = false learns them"
+            elif likelihood is not None and likelihood < FOREIGN:
+                # Trusted or not: a smaller exponent would pull a foreign notation in.
+                why = (
+                    f"it writes in a way that this model would not (P {likelihood:.3f}), so they "
+                    f"cannot learn from each other: docs/partners.md"
+                )
             elif recent[-1].gradient_share is not None:
                 why = "it is not trusted. If you trust its owner, put its key into the roster"
             elif self._weight not in UNLIKE:
                 why = f"so [objective] weight = {self._weight!r} has it"
             else:
-                likelihood = mean(each.likelihood_positive for each in recent) or 0.0
-                why = f"{UNLIKE[self._weight]} (P {likelihood:.3f}). A smaller "
+                why = f"{UNLIKE[self._weight]} (P {likelihood or 0.0:.3f}). A smaller "
                 why += "likelihood_exponent weighs it more"
                 if self._weight == "likelihood":
                     why += ", and weight = 'typicality' where the task leaves many ways to go on"
@@ -168,6 +180,14 @@ class Doubts:
                 f"answers in {WINDOW} rounds is {mean_weight:.3f}: {why}"
             )
             yield author, "unheard", line
+
+
+def silent_in(report: RoundReport) -> set[str]:
+    """Return the nodes of which nothing came in a round. One on which the round did not count
+    (``absent``) may have written, and taught nothing."""
+    wrote = {name for name, its in report.sources.items() if its.completions or its.tokens}
+    wrote |= report.unreadable.keys() | {*(report.heard or ())}
+    return {*report.missing, *report.absent} - wrote
 
 
 def habit_told(me: str, author: str, reports: Sequence[AuthorReport]) -> str:
