@@ -84,7 +84,13 @@ def base_of(where: str) -> str | None:
         return None
     with suppress(OSError):
         if found := find_adapter_config_file(where):
-            return str(json.loads(Path(found).read_text())["base_model_name_or_path"])
+            base = json.loads(Path(found).read_text()).get("base_model_name_or_path")
+            if not base:
+                raise ModelError(
+                    f"the adapter {where!r} names no base: write the base model's folder or id as "
+                    f"base_model_name_or_path into its adapter_config.json"
+                )
+            return str(base)
     return None
 
 
@@ -252,5 +258,9 @@ def _cannot_load(what: str, model: str, error: Exception, *, base: str | None = 
 
 
 def first_line(error: Exception) -> str:
-    """Take the first line of the message that has text; the error's type if none has."""
-    return next(filter(str.strip, str(error).splitlines()), type(error).__name__)
+    """Take the first line of the message that has text; the error's type if none has. Where it
+    ends in a colon, as torch's of wrong sizes does, the next one goes with it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
