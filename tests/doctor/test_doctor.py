@@ -118,7 +118,7 @@ def test_a_key_is_there_its_owners_alone_and_in_the_roster(tmp_path):
     own = Key.load(secret).public
     for known, *found in (
         ({"south": Key.new().public}, "FAIL", "no line for 'north'", "add: north ="),
-        ({"north": Key.new().public}, "FAIL", "another key", "all owners to change its line"),
+        ({"north": Key.new().public}, "FAIL", "another key", "all owners to change its"),
         ({"large": own, "north": Key.new().public}, "FAIL", "key of 'large'", "--as large, or"),
         ({"large": own}, "FAIL", "is the key of 'large'", "--set swarm.key=", "north.key"),
         ({"north": own}, "ok", "as in the roster"),

@@ -146,8 +146,8 @@ def key(target: Target) -> Judged:
     if known != found.public:
         return "FAIL", (
             f"{book} has another key for {name!r} than {path}. If {name!r} is another machine, "
-            f"take another name; if it is this one and has a new key, ask all owners to change its line "
-            f"to: {roster_line(name, found)}"
+            f"take another name; if it is this one and has a new key, ask all owners to change its "
+            f"line to: {roster_line(name, found)}"
         )
     return "ok", f"{path}, which only its owner can read{', as in the roster' if book else ''}"
 
