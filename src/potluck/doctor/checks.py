@@ -155,7 +155,7 @@ def key(target: Target) -> Judged:
 def certificates(target: Target) -> Judged:
     """Check that the certificate is this node's, holds, and does not end soon."""
     if not target.tls and target.swarm.transport == "folder":
-        return "ok", "none is used: the nodes meet in a folder; its owner decides who may write there"
+        return "ok", "not used: the nodes meet in a folder, which has rights of its own"
     if not target.tls:
         return "warn", "no [swarm.tls]: any node may connect; fine in a network of yours"
     try:
