@@ -245,3 +245,35 @@ def test_a_thread_that_does_not_come_back_is_told_once(place):
     for late_s in (37, 40, 400):
         north._tell_of_hang(now_s + late_s)
     assert told() == 1
+
+
+def test_made_up_names_keep_no_stranger_out_for_good(place):
+    north = place.node("north", open=True)
+    there = {f"0{at}" for at in range(100)} | {"zoe"}
+    north._places_s = {}
+    north._mailbox.peers.live = lambda: {"01"}
+    seen, counts = set(), set()
+    for look in range(200):
+        north._give_places(there, look * exchange.PLACE_S)
+        seen |= set(north._strangers)
+        counts.add(len(north._strangers))
+    assert seen == there
+    assert counts == {exchange.STRANGERS}
+    assert "01" in north._strangers
+    held = north._strangers
+    north._give_places(there, 199 * exchange.PLACE_S + 1)
+    assert north._strangers == held  # each has the time to answer
+
+
+def test_a_member_that_asks_anew_at_each_look_hurries_nobody(place, monkeypatch):
+    north = place.node("north")
+    north._closed.set()
+    hurried = 0
+    for look in range(100):  # five a second
+        north._due_s = due_s = 1000.0
+        said = Card(1, False, b"", b"", {"north": os.urandom(16)}, {})
+        with north._lock:
+            north._hear("south", said, look / 5)
+        hurried += north._due_s != due_s
+    assert hurried == 5
+    north._closed.clear()

@@ -383,3 +383,16 @@ def test_names_without_end_leave_nothing_behind(box):
     assert len(box.peers) <= 2 + 64
     assert len(box.fetch_queue._settled) <= 2 + 64
     assert len(box.fetch_queue._open) <= 2 + 64
+
+
+def test_a_name_that_comes_and_goes_all_the_time_is_told_of_a_few_times_and_at_last():
+    box, told = make(), []
+    for second in range(300):
+        box._tell_of("south", "left" if second % 2 else "joined")
+        told += [news.text for news in box.drain_news(float(second))]
+    assert len(told) == 6
+    box._tell_of("north", "joined")
+    assert len(box.drain_news(300.0)) == 1  # others are told of
+    (last,) = box.drain_news(400.0)
+    assert "south" in last.text
+    assert "left" in last.text

@@ -63,6 +63,9 @@ def test_the_reason_of_an_error_is_the_one_below_that_is_no_cancelling():
     error.__context__ = OSError("below")
     error.__context__.__context__ = asyncio.CancelledError("scope 7f")
     assert address.reason(error) == "OSError: below"
+    below, above = OSError("one"), OSError("other")
+    below.__context__, above.__context__ = above, below
+    assert address.reason(below) == "OSError: other"
 
 
 def test_one_looks_for_all_that_wait_for_their_environment():

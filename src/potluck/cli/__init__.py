@@ -6,6 +6,7 @@ and without a traceback; 130 ended by Ctrl-C.
 """
 
 import sys
+from io import TextIOWrapper
 
 from potluck.cli import comparing, models, swarm, training, watching
 from potluck.cli.base import add_commands, app, complain
@@ -18,6 +19,10 @@ add_commands(app)
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # A console of Latin-1 or ASCII has no arrow: a sign in its place is better than no line.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app(prog_name="potluck")
     except (PotluckError, OSError) as error:  # of the system: a full disk, no permission

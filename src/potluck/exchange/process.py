@@ -343,6 +343,6 @@ class ProcessExchange(ABC):
     def _notify_all(self) -> None:
         self._workers.check()
         with self._lock:
-            news = self._mailbox.drain_news()
+            news = self._mailbox.drain_news(time.monotonic())
         for each in news:
             self._own.notify(each)

@@ -305,5 +305,9 @@ def _has_spiece() -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """Take the first line of the message that has text; the error's type if none has."""
-    return next(filter(str.strip, str(error).splitlines()), type(error).__name__)
+    """Take the first line of the message that has text; the error's type if none has. Where it
+    ends in a colon, as torch's of wrong sizes does, the next one goes with it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]

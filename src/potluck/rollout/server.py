@@ -78,8 +78,12 @@ class Address:
         """Say on one line what lies at the bottom of an error: libraries wrap it."""
         if isinstance(error, httpx2.ConnectTimeout):
             return f"no connection within {CONNECT_S:g} s"
-        while isinstance(inner := error.__cause__ or error.__context__, Exception):
+        seen = {id(error)}  # an error can stand in its own chain
+        inner = error.__cause__ or error.__context__
+        while isinstance(inner, Exception) and id(inner) not in seen:
             error = inner
+            seen.add(id(error))
+            inner = error.__cause__ or error.__context__
         return self.line(f"{type(error).__name__}: {error}")
 
 

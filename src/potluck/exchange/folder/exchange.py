@@ -4,6 +4,8 @@ an answer, in the card of the asked node, proves that it is there. One thread lo
 waits: after something has come, for a tenth of the time since then.
 """
 
+import math
+import random
 import re
 import time
 from collections.abc import Iterator
@@ -33,6 +35,8 @@ BEAT_S = 4.0
 """Seconds after which a node writes its card again: others await it for 15 s without."""
 ANSWER_S = 20.0
 """Seconds in which a node that is there has looked at a question, and its answer was seen."""
+PLACE_S = 30.0
+"""Seconds that a stranger's place is kept for it while it has not proven that it is there."""
 CARD, CARD_BYTES = "card", 1 << 17
 OWN_FILE = re.compile(r"[0-9]{6,10}\.ptlk|\..*\.part")
 """Files that a node removes from its own folder: batches, and what a killed one did not finish."""
@@ -73,6 +77,10 @@ class FolderExchange(ProcessExchange):
         self._questions: dict[str, bytes] = {}
         self._answered: dict[str, bytes] = {}
         self._answers: dict[str, tuple[bytes, bytes]] = {}
+        self._hurried_s: dict[str, float] = {}
+        """Seconds at which a card was written at once because of a name's question."""
+        self._places_s: dict[str, float] = {}
+        """Strangers that are looked at, each with the second from which on."""
         self._active_s, self._is_away = time.monotonic(), False
         self._looked_s = self._active_s
         self._hangs_since_s: float | None = None
@@ -177,7 +185,22 @@ class FolderExchange(ProcessExchange):
         self._there, self._written = set(), self._written & offered.keys()
         if self._own.known_keys.open:
             strange = {*filter(NODE_NAME.fullmatch, self._store.names(self._run))} - self._known
-            self._strangers = sorted(strange - {self._me})[:STRANGERS]
+            self._give_places(strange - {self._me}, time.monotonic())
+
+    def _give_places(self, there: set[str], now_s: float) -> None:
+        """Choose the strangers that are looked at: those that are here, those that had less than
+        ``PLACE_S`` to answer, and of the others any. So no made-up names keep one out for good."""
+        with self._lock:
+            live = self._mailbox.peers.live()
+        kept = {
+            name: since_s
+            for name, since_s in self._places_s.items()
+            if name in there and (name in live or now_s - since_s < PLACE_S)
+        }
+        waiting = sorted(there - kept.keys())
+        chosen = random.sample(waiting, min(len(waiting), STRANGERS - len(kept)))
+        self._places_s = kept | dict.fromkeys(chosen, now_s)
+        self._strangers = sorted(self._places_s)
 
     def _look(self) -> None:
         paths = {f"{self._run}/{n}/{CARD}": n for n in (*self._known, *self._strangers)}
@@ -211,7 +234,11 @@ class FolderExchange(ProcessExchange):
         if len(challenge) == CHALLENGE_BYTES and len(self._answers) < most:
             if challenge != answered[0]:
                 answered = challenge, encode_answer(self._own.key, challenge, self._newest)
-                self._due_s = 0.0
+                # A member that asks anew at each look has one answer soon, the others in time.
+                if now_s - self._hurried_s.get(name, -math.inf) >= BEAT_S:
+                    recent = {n: s for n, s in self._hurried_s.items() if now_s - s < BEAT_S}
+                    self._hurried_s = recent | {name: now_s}
+                    self._due_s = min(self._due_s, now_s)
             self._answers[name] = answered
         answer = card.answers.get(self._me, b"")
         if name in self._questions and self._questions[name] in answer:

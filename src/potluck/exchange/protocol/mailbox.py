@@ -15,6 +15,8 @@ from potluck.reports.events import PeerNews, Told
 AT_THE_DOOR = 1000
 """Most names that are kept of peers that have said nothing yet, and of those refused."""
 MOST_COHORTS = 256
+MOST_CHANGES, CHANGES_S = 6, 360.0
+"""Times that one name's joining or leaving is told, at most, within so many seconds."""
 MOST_NEWS = 1000
 """Most news that wait to be asked for; then the oldest are forgotten."""
 
@@ -34,6 +36,7 @@ class Mailbox(ABC):
     _latest: int = field(default=0, init=False)
     _here: dict[tuple[int, str], Delivery] = field(default_factory=dict, init=False)
     news: deque[Told] = field(default_factory=lambda: deque(maxlen=MOST_NEWS), init=False)
+    _changes_s: dict[str, list[float]] = field(default_factory=dict, init=False)
     _reported: set[str] = field(default_factory=set, init=False)
     _at_the_door: set[str] = field(default_factory=set, init=False)
     _cohorts: dict[int, frozenset[str]] = field(default_factory=dict, init=False)
@@ -142,10 +145,34 @@ class Mailbox(ABC):
             self._reported.add(told)
             self.news.append(news)
 
-    def drain_news(self) -> list[Told]:
-        news = list(self.news)
-        self.news.clear()
-        return news
+    def drain_news(self, now_s: float = 0.0) -> list[Told]:
+        """Return what is to be told now. A name that comes and goes all the time has
+        ``MOST_CHANGES`` of it told in ``CHANGES_S``; its state by then is told later."""
+        told, later = list[Told](), list[Told]()
+        for news in self.news:
+            changed = ""
+            if isinstance(news, PeerNews) and news.kind in ("joined", "left"):
+                changed = news.peer
+            if changed and not self._has_room(changed, now_s):
+                later.append(news)
+            else:
+                told.append(news)
+        self.news = deque(later, MOST_NEWS)
+        return told
+
+    def _has_room(self, name: str, now_s: float) -> bool:
+        """Return whether one more change of a name may be told, and count it."""
+        recent = {
+            each: kept
+            for each, times in self._changes_s.items()
+            if (kept := [second for second in times if now_s - second < CHANGES_S])
+        }
+        self._changes_s = recent
+        of_name = recent.setdefault(name, [])
+        if len(of_name) >= MOST_CHANGES:
+            return False
+        of_name.append(now_s)
+        return True
 
     def absent(self) -> set[str]:
         """Return the members that are not connected, or whose newest batch is still to come."""
