@@ -27,7 +27,7 @@ PRELOADED = (
     *("potluck.cli", "potluck.launch.in_process", "transformers.models.qwen2.modeling_qwen2"),
     *("torch.distributed.launcher.api", "fork_server"),
 )
-COMMAND = [sys.executable, "-m", "potluck"]
+COMMAND = [sys.executable, "-P", "-m", "potluck"]
 SERVER = forkserver._forkserver
 PLACE = ("_forkserver_address", "_forkserver_authkey")
 SHARED = "POTLUCK_FORK_SERVER"  # its address, for all processes of one pytest -n
@@ -78,16 +78,16 @@ def fork_context():
 
 
 class Forked:
-    """Stands for a ``subprocess.Popen`` of ``python -m potluck``, with the options tests use."""
+    """Stands for a ``subprocess.Popen`` of ``python -P -m potluck``, with the options tests use."""
 
     def __init__(self, words, *, env, stdout, stderr, stdin=subprocess.DEVNULL, process_group=None):
-        assert words[:3] == COMMAND
+        assert words[:4] == COMMAND
         assert stdin == subprocess.DEVNULL
         with ExitStack() as stack:
             self.stdout, out = _stream(stack, stdout)
             self.stderr, err = _stream(stack, out if stderr == subprocess.STDOUT else stderr)
             context = fork_context()
-            work = (words[3:], env, os.getcwd(), out, err, process_group, place_of_server())
+            work = (words[4:], env, os.getcwd(), out, err, process_group, place_of_server())
             self._process = context.Process(target=self.run, args=work)
             self._process.start()
         self.pid = self._process.pid

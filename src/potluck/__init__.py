@@ -9,9 +9,13 @@
 the public interface; docs/api.md describes them.
 """
 
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from potluck.search_path import leave_module_folder
+
+leave_module_folder()  # before anything else is imported
+
+from importlib import import_module  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from potluck.builder.plan import plan_cost

@@ -12,9 +12,33 @@ from itertools import chain
 from select import select
 from time import monotonic
 
+from potluck.search_path import LEFT_OUT, folders_for_child
+
 START_LIMIT_S = 120.0
 """Time on the clock until a process is ready. An idle machine needs one or two."""
-SERVE = "from potluck.confined import answer_lines; from {} import prepare; answer_lines(prepare)"
+SERVE = """
+import sys
+sys.path[:] = sys.argv.pop(1).split("\\n")
+from potluck.confined import answer_lines
+from {} import prepare
+answer_lines(prepare)
+"""
+"""Program of a process. It gets the places of modules as an argument, not by PYTHONPATH: there
+Python would look for a ``sitecustomize`` and run it."""
+VARIABLES = frozenset(
+    {
+        *("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TZ", "USER"),
+        *("TEMP", "TMP", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"),
+        *("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"),
+        *("PYTHONDONTWRITEBYTECODE", "PYTHONNOUSERSITE", "PYTHONPYCACHEPREFIX", "PYTHONUTF8"),
+        *("GOMP_SPINCOUNT", "NUMEXPR_NUM_THREADS", "TOKENIZERS_PARALLELISM"),
+        *("CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_DATASETS_CACHE"),
+        *("SSL_CERT_DIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", LEFT_OUT),
+    }
+)
+"""Variables of the environment that a process gets, beside those that begin with PREFIXES: what
+programs need to find files and to compute. Any other one may be a secret."""
+PREFIXES = ("LC_", "KMP_", "MKL_", "OMP_", "OPENBLAS_")
 LONGEST_ERROR, LONGEST_ANSWER = 2000, 2**26
 """Characters of an error's line that is written, bytes of a line that is read."""
 
@@ -35,9 +59,9 @@ class Confined:
         variables: Mapping[str, str] | None = None,
     ) -> None:
         """Start nothing yet. ``prepare(*words)`` of the module makes what answers a line;
-        ``variables`` are added to those of this process."""
-        limits = str(cpu_limit_s), str(limit_bytes)
-        self._command = [sys.executable, "-P", "-c", SERVE.format(module), *limits, *words]
+        ``variables`` are added to those of this process that ``needed_variables`` returns."""
+        self._program = SERVE.format(module)
+        self._words = [str(cpu_limit_s), str(limit_bytes), *words]
         self._variables = variables or {}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -59,15 +83,15 @@ class Confined:
 
     def _start(self) -> None:
         # The process sees the modules that this one sees, however they were found.
-        path = os.pathsep.join(entry for entry in sys.path if entry)
+        places = "\n".join(folders_for_child())
         # With one hash seed, algebra takes the same steps on every node.
         fixed = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
         process = self._process = subprocess.Popen(
-            self._command,
+            [sys.executable, "-P", "-c", self._program, places, *self._words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **fixed, "PYTHONPATH": path, **self._variables},
+            env={**needed_variables(), **fixed, **self._variables},
             start_new_session=True,  # Ctrl-C in the terminal is for the run, not for it
         )
         self._ending = weakref.finalize(self, _end, process)
@@ -116,6 +140,15 @@ class Confined:
         if self._process:
             self._ending()
         self._process = None
+
+
+def needed_variables() -> dict[str, str]:
+    """Return the variables of the environment that a stranger's work needs, and no secret."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in VARIABLES or name.startswith(PREFIXES)
+    }
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

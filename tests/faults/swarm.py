@@ -44,7 +44,7 @@ class Swarm:
         with (self.folder / f"{name}.log").open("a") as log:
             process = self.popen(
                 [
-                    *(sys.executable, "-m", "potluck", "join", str(recipe), "--as", name),
+                    *(sys.executable, "-P", "-m", "potluck", "join", str(recipe), "--as", name),
                     *("--out", str(self.folder), *self.more, *more),
                 ],
                 stdin=subprocess.DEVNULL,

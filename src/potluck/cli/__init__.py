@@ -8,9 +8,15 @@ and without a traceback; 130 ended by Ctrl-C.
 import sys
 from io import TextIOWrapper
 
-from potluck.cli import comparing, models, swarm, training, watching
-from potluck.cli.base import add_commands, app, complain
-from potluck.types import NonFiniteError, PotluckError
+from potluck.search_path import leave_current_folder
+
+leave_current_folder()  # before anything else is imported
+
+import sys  # noqa: E402
+
+from potluck.cli import comparing, models, swarm, training, watching  # noqa: E402
+from potluck.cli.base import add_commands, app, complain  # noqa: E402
+from potluck.types import NonFiniteError, PotluckError  # noqa: E402
 
 __all__ = ["app", "comparing", "main", "models", "swarm", "training", "watching"]
 

@@ -14,6 +14,7 @@ from potluck.cli.base import MUTE, app, complain, err, out, say
 from potluck.cli.options import WebToken
 from potluck.config import ConfigError
 from potluck.files import one_line
+from potluck.launch.children import COMMAND
 from potluck.types import PotluckError
 
 MISSING = "the page needs two more packages: pip install 'potluck[web]'"
@@ -86,7 +87,7 @@ def page_of(folder: Path, address: str = "", *, token: bool = False) -> Iterator
     ends when its stdin is closed. Raise PotluckError if it cannot be served."""
     more = [*(("--web-at", address) if address else ()), *(("--web-token",) if token else ())]
     process = subprocess.Popen(
-        [sys.executable, "-m", "potluck", "watch", str(folder), "--of-run", *more],
+        [*COMMAND, "watch", str(folder), "--of-run", *more],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

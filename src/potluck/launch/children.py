@@ -13,13 +13,14 @@ from contextvars import ContextVar
 from queue import Empty, Queue
 from threading import Thread
 from types import FrameType
-from typing import Self
+from typing import Any, Self
 
 from potluck.reports.events import Event, Told, decode_event
 
 ChildLines = Queue[tuple["Child", str | None]]
 """Lines that children print; None: the end."""
-COMMAND = (sys.executable, "-m", "potluck")
+COMMAND = (sys.executable, "-P", "-m", "potluck")
+"""Command of a child; ``-P``: a file of the current folder is no module of it."""
 EVENT = '{"event"'
 """How a line of ``encode_event`` begins."""
 STOPPED = (130, -signal.SIGINT)
@@ -112,25 +113,60 @@ STOP: ContextVar[threading.Event | None] = ContextVar("STOP", default=None)
 """Event by which a thread's run is asked to stop, as no signal reaches a thread."""
 
 
+Handler = Callable[[int, FrameType | None], Any] | int
+_handlers_before: dict[signal.Signals, Handler] = {}
+"""Handlers of this process from before its run."""
+
+
+def _forget_handlers() -> None:
+    """Give a forked process the handlers from before the run: a reward that ends its worker by
+    SIGTERM waits for its end."""
+    for number, handler in _handlers_before.items():
+        signal.signal(number, handler)
+    _handlers_before.clear()
+
+
+os.register_at_fork(after_in_child=_forget_handlers)
+
+
+def _stopping_signals() -> list[signal.Signals]:
+    """List what asks a run to stop: Ctrl-C, a scheduler that ends a job (SIGTERM), a terminal that
+    is closed (SIGHUP), if the process was not told to outlive it (nohup)."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    return numbers
+
+
 @contextmanager
 def interrupts() -> Iterator[Callable[[], bool]]:
-    """Make the first Ctrl-C a request that the loop asks for; the second one is the usual."""
-    requested, stop = False, STOP.get()
+    """Make the first Ctrl-C a request that the loop asks for; the second one is the usual. What
+    this process forks meanwhile has the handlers from before."""
+    requested, is_asked, stop = False, False, STOP.get()
 
     def request(signal_number: int, frame: FrameType | None) -> None:
-        nonlocal requested
-        if requested:
-            raise KeyboardInterrupt
+        nonlocal requested, is_asked
         requested = True
+        if signal_number == signal.SIGHUP:  # several come for one terminal, and then a SIGTERM
+            return
+        if is_asked:
+            raise KeyboardInterrupt
+        is_asked = True
 
-    before = {}
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):  # a scheduler that ends a job sends SIGTERM
-            before[number] = signal.signal(number, request)
-    except ValueError:  # not the main thread: that one decides
-        pass
+    before = dict[signal.Signals, Handler]()
+    is_outermost = not _handlers_before
+    if threading.current_thread() is threading.main_thread():  # any other may set none
+        for number in _stopping_signals():
+            handler = signal.getsignal(number)
+            before[number] = signal.SIG_DFL if handler is None else handler
+        if is_outermost:  # first: a process may be forked at any time
+            _handlers_before.update(before)
+        for number in before:
+            signal.signal(number, request)
     try:
         yield lambda: requested or (stop is not None and stop.is_set())
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        if before and is_outermost:
+            _handlers_before.clear()

@@ -26,6 +26,7 @@ import numpy as np
 
 from potluck.episode import transcript, turns_in
 from potluck.fields import Options
+from potluck.search_path import add_trusted_folders
 from potluck.tasks import base
 from potluck.tasks.base import Attempts, DerivedTask, Graded, Task, TaskError
 from potluck.tasks.calls import call, copied, numbers, parameters_of, takes_of
@@ -276,7 +277,7 @@ def _imported(what: str, place: str) -> tuple[ModuleType, Path]:
     if is_file and not file.is_file():
         raise TaskError(f"{what}: there is no file {file}; relative paths begin in {Path.cwd()}")
     try:
-        module = _run(file) if is_file else importlib.import_module(place)
+        module = _run(file) if is_file else _module(place)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise TaskError(
@@ -286,6 +287,17 @@ def _imported(what: str, place: str) -> tuple[ModuleType, Path]:
     if not (its_file := getattr(module, "__file__", None)):
         raise TaskError(f"{what}: module {place} has no file; name one that has")
     return module, Path(its_file)
+
+
+def _module(name: str) -> ModuleType:
+    """Import a module; its user trusts it, so it may lie in the current folder."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name.partition(".")[0]:  # what it imports itself is not installed
+            raise
+    add_trusted_folders()
+    return importlib.import_module(name)
 
 
 def _run(file: Path) -> ModuleType:

@@ -1,0 +1,63 @@
+"""Files beside a recipe that would be code for a program that looks for modules in its folder."""
+
+from pathlib import Path
+
+MODULES = (
+    # of Python itself
+    *("statistics", "random", "subprocess", "pathlib", "typing", "tempfile", "multiprocessing"),
+    # of libraries that are needed, or that are looked for in case they are there
+    *("torch", "msgspec", "yaml", "typer", "rich", "jinja2", "wandb", "trackio", "vllm"),
+    *("math_verify", "reasoning_gym", "bitsandbytes", "flash_attn", "uvicorn", "starlette"),
+    # run without an import of anybody's
+    *("sitecustomize", "usercustomize", "conftest", "setup", "evil_command", "evil_feed"),
+)
+PACKAGES = ("numpy", "potluck", "potluck_experiments", "transformers", "encodings", "site")
+MARKS = """
+import os, sys
+with open({marks!r}, "a") as file:
+    print({name!r}, *sys.orig_argv, file=file)
+"""
+COMMANDS = """
+[potluck.commands]
+evil = evil_command:main
+[potluck.feeds]
+evil = evil_feed:feed
+[fsspec.specs]
+evil = evil_command:main
+[torch.backends]
+evil = evil_command:main
+[wandb.plugins]
+evil = evil_command:main
+[matplotlib.backend]
+evil = evil_command:main
+"""
+
+
+def put_code(folder: Path) -> Path:
+    """Put one file of each kind into ``folder``; return the file in which each leaves its mark."""
+    marks = folder.parent / f"{folder.name}.ran"
+    for name in MODULES:
+        (folder / f"{name}.py").write_text(MARKS.format(marks=str(marks), name=name))
+    for name in PACKAGES:
+        (folder / name).mkdir()
+        code = MARKS.format(marks=str(marks), name=f"{name}/")
+        (folder / name / "__init__.py").write_text(code)
+        (folder / name / "__main__.py").write_text(code)
+    path_line = f"import os; open({str(marks)!r}, 'a').write('evil.pth' + os.linesep)\n"
+    (folder / "evil.pth").write_text(path_line)
+    for kind, data in (("dist-info", "METADATA"), ("egg-info", "PKG-INFO")):
+        place = folder / f"evil_{kind[:3]}-1.0.{kind}"
+        place.mkdir()
+        (place / data).write_text(f"Metadata-Version: 2.1\nName: evil-{kind[:3]}\nVersion: 1.0\n")
+        (place / "entry_points.txt").write_text(COMMANDS)
+    (folder / "pyvenv.cfg").write_text("home = .\ninclude-system-site-packages = true\n")
+    (folder / "matplotlibrc").write_text("backend: module://evil_command\n")
+    (folder / "sitecustomize.pth").write_text(path_line)
+    return marks
+
+
+def ran(marks: Path) -> list[str]:
+    """Return the lines of what was run since it was last asked."""
+    lines = marks.read_text().splitlines() if marks.exists() else []
+    marks.unlink(missing_ok=True)
+    return lines
