@@ -12,8 +12,6 @@ from potluck.search_path import leave_current_folder
 
 leave_current_folder()  # before anything else is imported
 
-import sys  # noqa: E402
-
 from potluck.cli import comparing, models, swarm, training, watching  # noqa: E402
 from potluck.cli.base import add_commands, app, complain  # noqa: E402
 from potluck.types import NonFiniteError, PotluckError  # noqa: E402
