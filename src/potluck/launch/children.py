@@ -121,12 +121,25 @@ _handlers_before: dict[signal.Signals, Handler] = {}
 def _forget_handlers() -> None:
     """Give a forked process the handlers from before the run: a reward that ends its worker by
     SIGTERM waits for its end."""
+    numbers = [*_handlers_before]
     for number, handler in _handlers_before.items():
         signal.signal(number, handler)
     _handlers_before.clear()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
-os.register_at_fork(after_in_child=_forget_handlers)
+def _hold_signals() -> None:
+    """Keep a signal that comes between the fork and ``_forget_handlers`` until then."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _handlers_before)
+
+
+def _let_signals_come() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _handlers_before)
+
+
+os.register_at_fork(
+    before=_hold_signals, after_in_parent=_let_signals_come, after_in_child=_forget_handlers
+)
 
 
 def _stopping_signals() -> list[signal.Signals]:
