@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.files import LOCAL_SWARM, is_loopback, printable
 from potluck.rollout.options import ServedOptions
+from potluck.show.trackers.libraries import wandb_address
 
 HASHES = 200_000
 """Hashes that a guess at a secret costs."""
@@ -102,6 +103,8 @@ def notes_on_reach(config: RunConfig) -> list[str]:
     servers = [f"{name!r} writes through {url}: not asked yet" for name, url in urls.items()]
     files = [f"uses {file} ({key})" for key, file in _files(as_tree(config), "")]
     files += [f"leaves files in {url}" for url in config.swarm.connect if url.startswith("file:")]
+    if "wandb" in config.log.to and config.log.wandb_mode == "online":
+        servers.append(f"sends numbers and the recipe to W&B at {wandb_address()}: not asked yet")
     secrets, buckets = map(str, secrets_of(config, config.node)), _buckets(config).values()
     return [printable(line, limit=1000) for line in (*secrets, *buckets, *servers, *files)]
 

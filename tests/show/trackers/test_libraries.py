@@ -14,8 +14,14 @@ import tiny
 from displays import Listener
 from potluck.config import as_tree
 from potluck.launch.in_process import run
-from potluck.show.trackers.libraries import About, evaluation_values, has_credentials, round_values
-from potluck.show.trackers.tracked import TRACKERS
+from potluck.show.trackers.libraries import (
+    About,
+    evaluation_values,
+    has_credentials,
+    round_values,
+    wandb_address,
+)
+from potluck.show.trackers.tracked import TRACKERS, require_trackers
 from potluck.types import PotluckError
 
 NODES = ("large", "small")
@@ -294,20 +300,60 @@ def test_a_run_of_trackio_that_a_user_has_open_stays_open(home, tmp_path, capsys
     trackio.finish()
 
 
-def test_wandb_knows_no_account_in_an_empty_home_and_asks_no_user(home, monkeypatch):
+def test_wandb_knows_no_account_in_an_empty_home_and_asks_nobody(home, monkeypatch):
+    """Neither the user nor a server: a check sends nothing."""
     import wandb
 
+    monkeypatch.setattr(wandb, "login", None)
     assert not has_credentials()
     monkeypatch.setenv("WANDB_API_KEY", "0" * 3)
-    with pytest.raises(PotluckError, match=r"wandb: .*; call `wandb login --relogin`"):
+    with pytest.raises(PotluckError, match=r"wandb: .* has 3 characters.*; call `wandb login"):
         has_credentials()
-    heard = []
-    monkeypatch.setattr(wandb, "login", lambda **how: heard.append(how) or True)
-    assert has_credentials()
-    assert heard == [{"prompt": False, "verify": False}]  # nor its server
+    for key in ("0" * 40, "local-" + "0" * 40, "wandb_v1_" + "0" * 77):
+        monkeypatch.setenv("WANDB_API_KEY", key)
+        assert has_credentials()
+    monkeypatch.delenv("WANDB_API_KEY")
     monkeypatch.setattr(wandb, "run", object())  # whoever has a run open has an account
-    monkeypatch.setattr(wandb, "login", None)
     assert has_credentials()
+
+
+def test_an_account_is_that_of_the_server_that_the_user_has_chosen(home, tmp_path, monkeypatch):
+    key = "0" * 40
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path))
+    (tmp_path / "netrc").write_text(f"machine own.example login user password {key}\n")
+    assert wandb_address() == "https://api.wandb.ai"
+    assert not has_credentials()
+    (tmp_path / "settings").write_text("[default]\nbase_url = https://own.example\n")
+    assert wandb_address() == "https://own.example"
+    assert has_credentials()
+    monkeypatch.setenv("WANDB_BASE_URL", "https://other.example")
+    assert wandb_address() == "https://other.example"
+    assert not has_credentials()
+
+
+@pytest.mark.parametrize("folder", ["wandb", ".wandb"])
+@pytest.mark.parametrize("line, is_fine", [
+    ("entity = us\nproject = p", True),
+    ("base_url = http://127.0.0.1:9", False),
+    ("https_proxy = http://127.0.0.1:9", False),
+    ("api_key = 0", False),
+    ("insecure_disable_ssl = true", False),
+    ("x_extra_http_headers = {}", False),
+])  # fmt: skip
+def test_settings_of_the_current_folder_choose_no_server(
+    home, tmp_path, monkeypatch, folder, line, is_fine
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "settings").write_text(f"[default]\n{line}\n")
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    if is_fine:
+        require_trackers(["wandb"], wandb_mode="online")
+    else:
+        with pytest.raises(PotluckError, match=r"W&B would read .* of this folder"):
+            require_trackers(["wandb"], wandb_mode="online")
+        require_trackers(["tensorboard"], wandb_mode="online")
 
 
 def test_the_mode_is_what_wandb_begins_with(recipe, tmp_path, monkeypatch):

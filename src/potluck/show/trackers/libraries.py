@@ -10,11 +10,16 @@ import contextlib
 import contextvars
 import io
 import json
+import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from configparser import ConfigParser
+from configparser import Error as ConfigParserError
 from dataclasses import dataclass
+from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from potluck.reports.tokens import Recorded
 from potluck.types import PotluckError
@@ -142,6 +147,13 @@ class TensorBoard:
         self._writer.add_text(name, "\n".join(f"    {line}" for line in lines), round)
 
 
+WANDB = "https://api.wandb.ai"
+KEY_LENGTH = 40
+"""Characters of a key of W&B at least."""
+HARMLESS_SETTINGS = frozenset(("entity", "project", "run_group", "run_tags", "disabled", "mode"))
+"""Keys of a settings file of the current folder that say only which project this is."""
+
+
 class Wandb:
     def __init__(self, about: About) -> None:
         import wandb
@@ -230,12 +242,61 @@ class Trackio:
             self._run.finish()
 
 
+def wandb_address() -> str:
+    """Find the server of W&B: WANDB_BASE_URL, else what the user's own settings name, else W&B."""
+    return os.environ.get("WANDB_BASE_URL") or _own_settings().get("base_url") or WANDB
+
+
+def require_own_wandb_settings() -> None:
+    """Raise PotluckError if a settings file of the current folder says more than which project this
+    is: W&B reads it, so whoever made the folder would choose where the user's key goes."""
+    for file in (Path("wandb", "settings"), Path(".wandb", "settings")):
+        told = sorted(_settings_in(file).keys() - HARMLESS_SETTINGS)
+        if told:
+            raise PotluckError(
+                f"W&B would read {told[0]!r} in {file} of this folder, and send your key "
+                f"accordingly; if it is yours, move it into the settings of your account "
+                f"(~/.config/wandb/settings), else remove the file"
+            )
+
+
 def has_credentials() -> bool:
     """Return whether W&B knows an account, without asking the user or the network; raise
     PotluckError if it knows one by something that is no key."""
     import wandb
 
+    if wandb.run is not None or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    host = urlsplit(wandb_address()).hostname or ""
+    key = os.environ.get("WANDB_API_KEY") or _own_settings().get("api_key") or _netrc_key(host)
+    # A server of one's own puts a word and "-" before it.
+    if key and len(key.rpartition("-")[2]) < KEY_LENGTH:
+        raise PotluckError(
+            f"[log] wandb: the key for {host} has {len(key)} characters, and is none of W&B; call "
+            f"`wandb login --relogin`"
+        )
+    return bool(key)
+
+
+def _own_settings() -> Mapping[str, str]:
+    """Read the user's settings of W&B."""
+    folder = os.environ.get("WANDB_CONFIG_DIR") or os.path.join("~", ".config", "wandb")
+    return _settings_in(Path(folder).expanduser() / "settings")
+
+
+def _settings_in(file: Path) -> Mapping[str, str]:
+    parser = ConfigParser(interpolation=None)
     try:
-        return wandb.run is not None or wandb.login(prompt=False, verify=False)
-    except wandb.Error as error:
-        raise PotluckError(f"[log] wandb: {error}; call `wandb login --relogin`") from error
+        parser.read(file, encoding="utf-8")
+        return dict(parser["default"]) if parser.has_section("default") else {}
+    except (ConfigParserError, UnicodeDecodeError) as error:
+        raise PotluckError(f"[log] wandb: {file} cannot be read ({error}); mend it") from error
+
+
+def _netrc_key(host: str) -> str:
+    file = os.environ.get("NETRC") or os.path.expanduser("~/.netrc")
+    try:
+        found = netrc(file).authenticators(host)
+    except (OSError, NetrcParseError):
+        return ""
+    return (found[2] or "") if found else ""

@@ -33,6 +33,8 @@ def require_trackers(names: Sequence[str], *, wandb_mode: str) -> None:
                 f"[log] to names {name!r}, whose library is not here; "
                 f"pip install 'potluck[{name}]', or take it out"
             )
+    if "wandb" in names:
+        libraries.require_own_wandb_settings()
     # Left to itself W&B would ask on the terminal, in the middle of the display.
     if "wandb" in names and wandb_mode == "online" and not libraries.has_credentials():
         raise PotluckError(
