@@ -23,6 +23,7 @@ from potluck.cli.base import TEAM
 from potluck.config import as_tree, load
 from potluck.doctor.checks import Finding
 from potluck.exchange.keys.keys import Key, read_roster
+from potluck.launch.children import variables_of_child
 from potluck.launch.local_swarm import LocalSwarmResult
 from potluck.launch.rounds import RunResult
 from potluck.reports.events import Fanout, Notice, decode_event
@@ -551,3 +552,28 @@ def test_controls_follow_a_run_that_is_done_and_nothing_else_does(potluck_says, 
     ends(1, 0)
     assert potluck_says(*words, "--out", "other")[0] == 1
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("words", [
+    ("run", "first.toml", "--control", "half"),
+    ("run", "first.toml", "--set", "control=['alone']"),
+    ("compare", "first.toml", "first.toml"),
+    ("demo",),
+])  # fmt: skip
+def test_under_torchrun_no_command_starts_runs_of_its_own(desk, potluck_says, monkeypatch, words):
+    """Each process would, and their nodes would wait for each other."""
+    monkeypatch.setattr("potluck.cli.base.TEAM", True)
+    code, _, said = potluck_says(*words)
+    assert code == 2
+    assert "starts runs of its own, and torchrun started several processes" in said
+
+
+def test_what_a_process_of_torchrun_starts_is_none_of_torchruns(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("MASTER_KEY", "of somebody else")
+    assert variables_of_child({"OMP_NUM_THREADS": "1"}) == {
+        name: value
+        for name, value in (os.environ | {"OMP_NUM_THREADS": "1"}).items()
+        if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID")
+    }

@@ -59,6 +59,15 @@ def stoppable(text: str) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
+def refuse_torchrun(what: str) -> None:
+    """Raise PotluckError where several processes would each start the same runs."""
+    if TEAM:
+        raise PotluckError(
+            f"{what} starts runs of its own, and torchrun started several processes of this one; "
+            f"call it without torchrun, where one process holds the model, or drop it"
+        )
+
+
 def prepare_process(threads: int) -> None:
     """Set what must be in the environment before torch is imported."""
     quiet = {

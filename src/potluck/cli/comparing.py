@@ -11,7 +11,7 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
-from potluck.cli.base import app, out, say
+from potluck.cli.base import app, out, refuse_torchrun, say
 from potluck.cli.options import AllowKeys, Sets, TrustCode, passed_on
 from potluck.config import ConfigError, RunConfig, load
 from potluck.files import write_atomically
@@ -52,6 +52,8 @@ def compare_command(
             "the recipes of A and B have another task or [[reward]], so their rewards cannot be "
             "compared; give both the same"
         )
+    if recipes:
+        refuse_torchrun("compare")
     made = {
         side: [_planned(side, config, at, folder) for at in range(seeds or SEEDS)]
         for side, config in recipes.items()

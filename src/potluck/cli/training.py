@@ -16,7 +16,17 @@ from potluck import STARTING_RECIPE
 from potluck.builder.consent import require_consent, secrets_of
 from potluck.builder.task import require_trusted
 from potluck.cli import options
-from potluck.cli.base import TEAM, app, complain, err, out, prepare_process, say, stoppable
+from potluck.cli.base import (
+    TEAM,
+    app,
+    complain,
+    err,
+    out,
+    prepare_process,
+    refuse_torchrun,
+    say,
+    stoppable,
+)
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, as_tree, load
 from potluck.config.control import controls_of
@@ -51,6 +61,7 @@ def demo_command(
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds")] = 3,
 ) -> None:
     """Train two models with one skill each, together and each by itself, and compare."""
+    refuse_torchrun("potluck demo")
     from potluck.demo.run import demo
 
     with stoppable(f"stopped; what there is of it is in {folder}"):
@@ -132,6 +143,8 @@ def run_command(
     """Train the nodes of a recipe together on this machine, each in a process of its own."""
     config = load(recipe, [*(set or []), *([f"control={json.dumps(control)}"] * bool(control))])
     controls_of(config)  # raises for one that cannot be had
+    if config.control and not check:
+        refuse_torchrun("control")
     place = folder or Path("runs") / config.name
     if not check:
         require_trusted(config, trust_code)

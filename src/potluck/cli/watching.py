@@ -14,7 +14,7 @@ from potluck.cli.base import MUTE, app, complain, err, out, say
 from potluck.cli.options import WebToken
 from potluck.config import ConfigError
 from potluck.files import one_line
-from potluck.launch.children import COMMAND
+from potluck.launch.children import COMMAND, variables_of_child
 from potluck.types import PotluckError
 
 MISSING = "the page needs two more packages: pip install 'potluck[web]'"
@@ -91,6 +91,7 @@ def page_of(folder: Path, address: str = "", *, token: bool = False) -> Iterator
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        env=variables_of_child({}),
         # Ctrl-C in a terminal is for the run; the page shows its end.
         process_group=0,
     )

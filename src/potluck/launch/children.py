@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from queue import Empty, Queue
@@ -27,6 +27,27 @@ STOPPED = (130, -signal.SIGINT)
 """Exit codes of a process that was asked to stop."""
 
 
+OF_RANKS = frozenset(
+    {
+        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+        *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME"),
+    }
+)
+"""Variables by which torchrun tells a process which one of several it is; others of it begin with
+TORCHELASTIC."""
+
+
+def variables_of_child(more: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a process that this one starts: it is none of torchrun's, so it
+    would wait for the others of a group that it does not belong to."""
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in OF_RANKS and not name.startswith("TORCHELASTIC")
+    }
+    return own | dict(more)
+
+
 class Child:
     """One command with ``--display lines``. When this process is gone it stops as after Ctrl-C."""
 
@@ -41,7 +62,7 @@ class Child:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=os.environ | ({"OMP_NUM_THREADS": str(threads)} if threads else {}),
+            env=variables_of_child({"OMP_NUM_THREADS": str(threads)} if threads else {}),
             # Ctrl-C in a terminal reaches this process alone, which hands it on once.
             process_group=0,
         )
