@@ -13,13 +13,14 @@ import potluck
 
 ROOT = Path(potluck.__file__).parent
 FIVE = {"objective", "tasks", "rollout", "exchange", "schedule"}
-EVERYBODY_MAY = {"confined", "episode", "files", "intervals", "version"}
+EVERYBODY_MAY = {"confined", "episode", "files", "intervals", "search_path", "version"}
 PLAN = {
     "types": "",
     "episode": "types",
     "fields": "types",
     "confined": "",
     "files": "",
+    "search_path": "",
     "intervals": "",
     "template": "torch",
     "version": "",

@@ -61,7 +61,7 @@ def here(monkeypatch):
         with lock:
             try:
                 if process not in answers:
-                    answers[process] = host.prepare(process._command[-1])
+                    answers[process] = host.prepare(process._words[-1])
             except Exception as error:
                 raise NotReady(f"{type(error).__name__}: {error}") from None
             try:

@@ -6,6 +6,7 @@ and without a traceback; 130 ended by Ctrl-C.
 """
 
 import sys
+from contextlib import suppress
 from io import TextIOWrapper
 
 from potluck.search_path import leave_current_folder
@@ -25,8 +26,9 @@ add_commands(app)
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # A console of Latin-1 or ASCII has no arrow: a sign in its place is better than no line.
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            with suppress(OSError):  # of a file that another process has closed, or moved
+                stream.reconfigure(errors="replace")
     try:
         app(prog_name="potluck")
     except (PotluckError, OSError) as error:  # of the system: a full disk, no permission

@@ -165,12 +165,12 @@ def require_plain_weights(model: str) -> None:
 
 def load_config(model: str) -> transformers.PreTrainedConfig:
     """Load the configuration, without the weights; raise ModelError if there is no such model."""
-    where = locate(model)
+    where, base = locate(model), None
     try:
-        where = base_of(where) or where
-        return transformers.AutoConfig.from_pretrained(where, trust_remote_code=False)
+        base = base_of(where)
+        return transformers.AutoConfig.from_pretrained(base or where, trust_remote_code=False)
     except Exception as error:
-        raise _cannot_load("model", model, error) from error
+        raise _cannot_load("model", model, error, base=base) from error
 
 
 def load_tokenizer(model: str) -> PreTrainedTokenizerBase:

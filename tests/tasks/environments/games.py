@@ -6,6 +6,7 @@ import os
 import random
 import socket
 import time
+from pathlib import Path
 
 
 class Count:
@@ -165,7 +166,8 @@ class NoReset:
 
 
 class Client(Count):
-    """Made of a connection to the port in a variable."""
+    """Made of a connection to the port that a file names."""
 
     def __init__(self):
-        socket.create_connection(("127.0.0.1", int(os.environ["CLIENT_PORT"])), timeout=10).close()
+        port = int(Path(os.environ["TMPDIR"], "port").read_text())
+        socket.create_connection(("127.0.0.1", port), timeout=10).close()

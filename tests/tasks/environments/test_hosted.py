@@ -274,14 +274,15 @@ def test_a_failure_is_not_remembered(made, monkeypatch):
     assert says(task, "a", problem=problem)
 
 
-def test_only_an_environment_of_grade_own_reaches_the_network(apart, monkeypatch):
+def test_only_an_environment_of_grade_own_reaches_the_network(apart, monkeypatch, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
         task = apart("Caller")
         if subprocess.run([sys.executable, "-c", LEAVES]).returncode:
             pytest.skip("a process may not leave its network here")
         assert says(task, port) == ["OSError"]
-        monkeypatch.setenv("CLIENT_PORT", port)
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        (tmp_path / "port").write_text(port)
         assert apart("Client").environment.grade == "own"  # it is made of a connection
         reached = [task.environment.has_network]
         task.environment.grade = "own"
