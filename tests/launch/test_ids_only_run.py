@@ -122,7 +122,7 @@ def test_a_replay_by_its_own_method_ends_with_the_runs_weights(silent, tmp_path)
     plan = make_plan(silent, methods="nois", out=tmp_path / "out")
     said = []
     rows = list(replay(plan, say=said.append))
-    assert [text.partition(":")[0] for text in said] == [*NAMES]
+    assert said == []  # the checkpoints tell that the models are the ones that it began with
     was = [line["gradient_norm"] for node in NAMES for line in numbers(silent, node)]
     assert [row.gradient_norm for row in rows] == was
     assert {row.effective_sample_size for row in rows} == {row.log_ratio_mean for row in rows}

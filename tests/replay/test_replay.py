@@ -22,7 +22,7 @@ from potluck.objective import habit
 from potluck.replay import run as rehearsal
 from potluck.replay.plan import ReplayError, ReplayRow, differences_table, make_plan, table
 from potluck.replay.run import RecordedExchange, cosine, node_of, replay, replay_node
-from potluck.types import NonFiniteError
+from potluck.types import NonFiniteError, RunFolderError
 
 NAMES = ("large", "small")
 ROUNDS = 3
@@ -305,6 +305,11 @@ def test_a_model_that_did_not_write_the_first_round_is_refused_before_any_node_l
     assert list(plan.rounds) == ["large", "small"]
     shutil.rmtree(model)
     tiny.save(model, seed=7)
+    with pytest.raises(RunFolderError, match="is not the one that its training began with"):
+        next(replay(plan, say=pytest.fail))
+    # A checkpoint of 0.2.0 has no digest of that model: then its log-probabilities tell.
+    for state in (tmp_path / "run").glob("small/checkpoints/*/state.json"):
+        state.write_text(json.dumps(json.loads(state.read_text()) | {"base": "of 0.2.0"}))
     with pytest.raises(
         ReplayError, match=r"of 'small', .* is not the one that wrote round 0 .*; bring that model"
     ):
