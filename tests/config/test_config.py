@@ -401,3 +401,34 @@ def test_a_recipe_that_ships_is_read_and_its_built_in_models_are_there(path):
     for node in config.node.values():
         if node.model.startswith("builtin:"):
             assert (Path(locate(node.model)) / "model.safetensors").exists()
+
+
+def with_variables(**variables):
+    node = {"model": "m", "chat_template_kwargs": variables}
+    return from_tree({"name": "r", "task": {"name": "digits"}, "node": {"a": node}})
+
+
+def test_a_node_gives_its_chat_template_variables():
+    variables = {"enable_thinking": False, "budget": 5, "effort": "low", "skip": ("a", "b")}
+    run = with_variables(**variables)
+    assert dict(run.node["a"].chat_template_kwargs) == variables
+    assert from_tree(json.loads(json.dumps(as_tree(run)))) == run
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        *({name: "x"} for name in ("messages", "tools", "add_generation_prompt", "tokenize")),
+        *({name: "x"} for name in ("documents", "strftime_now", "raise_exception", "bos_token")),
+        {"": 1},
+        {"1a": 1},
+        {"a b": 1},
+        {"a": {"b": 1}},
+        {"a": [[1]]},
+        {f"v{number}": 1 for number in range(33)},
+    ],
+)
+def test_a_variable_that_no_recipe_may_set_is_refused(variables):
+    with pytest.raises(ConfigError, match="chat_template_kwargs") as caught:
+        with_variables(**variables)
+    assert "\n" not in str(caught.value)

@@ -365,7 +365,7 @@ ELSEWHERE = {
     *("stop_when.rounds", "swarm.alone"),
     *("name", "control", "rounds", "checkpoint_every", "deadline_s", "threads", "intake", "shares"),
     *("node.device", "node.model", "node.stranger", "node.weight_decay", "node.lr_schedule"),
-    *("node.gradient_checkpointing", "node.micro_batch_tokens"),
+    *("node.gradient_checkpointing", "node.micro_batch_tokens", "node.chat_template_kwargs"),
     *("sampling.max_prompt_tokens", "task.train_problems"),
     *("node.lora.r", "node.lora.alpha", "node.lora.dropout", "node.lora.targets"),
     *("reward.function", "reward.weight", "reward.format"),

@@ -1,7 +1,8 @@
 """Checks that concern all nodes together, made before anything is written."""
 
+import json
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache, partial
+from functools import cache
 from heapq import nlargest
 from itertools import pairwise
 from pathlib import Path
@@ -29,9 +30,17 @@ Groups = list[list[str]]
 
 
 def readers_of(config: RunConfig) -> dict[str, Reader]:
-    """Load the reader of each node that learns, once for all of one model, as it takes a second."""
-    readers = cache(partial(Reader.of, stop=config.sampling.stop))
-    return {name: readers(node.reads) for name, node in config.learners.items()}
+    """Load the reader of each node that learns, once for all that read one model with the same
+    variables of its template, as it takes a second."""
+    loaded: dict[tuple[str, str], Reader] = {}
+    readers: dict[str, Reader] = {}
+    for name, node in config.learners.items():
+        variables = node.chat_template_kwargs
+        key = node.reads, json.dumps(dict(variables), sort_keys=True)
+        if key not in loaded:
+            loaded[key] = Reader.of(node.reads, stop=config.sampling.stop, variables=variables)
+        readers[name] = loaded[key]
+    return readers
 
 
 def tokenizers_of(readers: Readers) -> Groups:

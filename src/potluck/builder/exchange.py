@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from potluck.config import LOCAL_SWARM, ConfigError, RunConfig, as_tree
+from potluck.config import LOCAL_SWARM, ConfigError, NodeConfig, RunConfig, as_tree
 from potluck.exchange import (
     Agreement,
     Exchange,
@@ -68,7 +68,7 @@ def agreements_of(
             node=name,
             provenance=Provenance(_short(model), tokenizer, agreed, config.sampling.drawing),
             limits=_limits(config, policy),
-            prompt_digest=_by_problem(task, _prompt_of(config.node[name].reads)),
+            prompt_digest=_by_problem(task, _prompt_of(config.node[name])),
             question_digest=question_digest,
         )
     return agreements
@@ -127,11 +127,14 @@ def _by_problem(task: Task, made: Callable[[Problem], bytes]) -> Digest:
     return of
 
 
-def _prompt_of(model: str) -> Callable[[Problem], bytes]:
-    if not model:
+def _prompt_of(node: NodeConfig) -> Callable[[Problem], bytes]:
+    if not node.reads:
         return lambda problem: b""
-    tokenizer = load_tokenizer(model)  # that of the node is used meanwhile
-    return lambda problem: prompt_ids(tokenizer, problem).astype("<i4").tobytes()
+    tokenizer = load_tokenizer(node.reads)  # that of the node is used meanwhile
+    variables = node.chat_template_kwargs
+    return lambda problem: (
+        prompt_ids(tokenizer, problem, variables=variables).astype("<i4").tobytes()
+    )
 
 
 def _question(problem: Problem) -> bytes:

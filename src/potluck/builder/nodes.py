@@ -84,6 +84,7 @@ def make_learner(
         stop=config.sampling.stop,
         dtype=dtype,
         attention=node.attention,
+        variables=node.chat_template_kwargs,
     )
     saved = checkpoint.checkpoint_folder(folder, first) if first else None
     model = node.model if node.lora or not saved else str(saved)
@@ -135,7 +136,7 @@ def make_remote(
     saved = checkpoint.served(checkpoint.checkpoint_folder(folder, first)) if first else {}
     session = TinkerSession(node.engine, node.model, folder)
     seed = derived_seed(f"{config.seed}/{name}/adapter") >> 32
-    reader = Reader.of(node.reads, stop=sampling.stop)
+    reader = Reader.of(node.reads, stop=sampling.stop, variables=node.chat_template_kwargs)
     # Of another tokenizer the last id is none of the server's.
     ids = reader.stop_id, reader.vocabulary - 1
     session.open(node.lora.r, seed, saved.get("state", ""), ids)

@@ -21,6 +21,7 @@ AnyEngine = HFOptions | VllmOptions | TinkerOptions | OpenAIOptions | FileOption
 """The engines that a recipe can name: a new one is a file with its options, and a member here."""
 Fraction = Annotated[float, Meta(ge=0, lt=1)]
 ControlKind = Literal["half", "half-problems", "alone", "own-part"]
+TemplateValue = bool | int | float | str | tuple[str, ...]
 MOST_TAKEN = 3
 """Completions of others for each own one, where a recipe does not say."""
 
@@ -138,6 +139,9 @@ class NodeConfig(Options, frozen=True, kw_only=True):
     optimiser's state stay float32; frozen ones, under an adapter, are stored in bfloat16."""
     attention: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
     """Kernel of attention; "auto": what transformers takes for the model."""
+    chat_template_kwargs: Mapping[str, TemplateValue] = MappingProxyType({})
+    """Variables of the model's chat template, such as ``{enable_thinking = false}``: truth values,
+    numbers, texts, or lists of texts. A template ignores those that it does not know."""
     lora: LoraConfig | None = None
     """With this table the node trains adapters; the model's own weights stay as they are."""
     optimizer: Literal["adam", "adamw", "adamw-8bit"] = "adam"

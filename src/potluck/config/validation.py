@@ -12,6 +12,32 @@ from potluck.types import NODE_NAME
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 FUNCTION = re.compile(r"(?:[A-Za-z_][\w.]*|.+\.py):[A-Za-z_]\w*")
 MOST_ROWS = 2**16
+VARIABLE = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
+MOST_VARIABLES = 32
+RESERVED_VARIABLES = frozenset(
+    (
+        "messages",
+        "conversations",
+        "tools",
+        "documents",
+        "add_generation_prompt",
+        "continue_final_message",
+        "return_assistant_tokens_mask",
+        "chat_template",
+        "tokenize",
+        "strftime_now",
+        "raise_exception",
+        "bos_token",
+        "eos_token",
+        "unk_token",
+        "sep_token",
+        "pad_token",
+        "cls_token",
+        "mask_token",
+        "additional_special_tokens",
+    )
+)
+"""Variables of a chat template that Potluck, transformers or the tokenizer sets."""
 
 
 def require_valid(run: RunConfig) -> None:
@@ -59,9 +85,31 @@ def _require_node(run: RunConfig, name: str, node: NodeConfig) -> None:
         f"[{at}.lora] targets names no layer, so nothing would learn": lora and not lora.targets,
     }
     refuse(wrong)
+    _require_variables(at, node)
     if engine.trains:
         _require_trainable(run, name, node)
     engine.require_sense(at, dtype=node.sampling_dtype, sampling=run.sampling.drawing)
+
+
+def _require_variables(at: str, node: NodeConfig) -> None:
+    """Refuse variables of a chat template that are none, too many, or not a recipe's to set."""
+    variables = node.chat_template_kwargs
+    if len(variables) > MOST_VARIABLES:
+        raise ConfigError(
+            f"[{at}] chat_template_kwargs has {len(variables)} variables; a template takes "
+            f"{MOST_VARIABLES} at most: drop some"
+        )
+    for variable in variables:
+        if variable in RESERVED_VARIABLES:
+            raise ConfigError(
+                f"[{at}] chat_template_kwargs names {variable!r}, which Potluck or the tokenizer "
+                f"sets; drop it"
+            )
+        if not VARIABLE.fullmatch(variable):
+            raise ConfigError(
+                f"[{at}] chat_template_kwargs names {variable!r:.80}; a variable is 1 to 64 of "
+                f"a-z, A-Z, 0-9 and '_', and begins with no digit"
+            )
 
 
 def _require_trainable(run: RunConfig, name: str, node: NodeConfig) -> None:

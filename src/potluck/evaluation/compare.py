@@ -15,7 +15,7 @@ from potluck.builder.prompts import require_prompts
 from potluck.builder.task import make_task
 from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.evaluation import grade
-from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings
+from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings, variables_of
 from potluck.files import derived_seed
 from potluck.model import LanguageModel, Reader
 from potluck.model.digest import notes_on_base, require_base
@@ -53,7 +53,10 @@ def evaluate_models(
         torch.set_num_threads(config.threads)
     scores: dict[str, dict[Split, grade.ModelScores]] = {}
     task = make_task(config, trust_code=request.trust_code, run=settings.run, say=say)
-    readers = {model: Reader.of(model, stop=config.sampling.stop) for model in settings.models}
+    readers = {
+        model: Reader.of(model, stop=config.sampling.stop, variables=variables_of(config, model))
+        for model in settings.models
+    }
     task = without_long_prompts(config, task, readers.values())
     require_prompts(config, task, readers)
     problems = _problems(task, config, request.split)
@@ -134,7 +137,13 @@ def _answered(
     """Load ``model`` and have it answer ``problems``, greedily and, where asked, in samples."""
     how = settings.config.sampling
     dtype = getattr(torch, request.dtype)
-    policy = LanguageModel.load(model, device=request.device, stop=how.stop, stored=dtype)
+    policy = LanguageModel.load(
+        model,
+        device=request.device,
+        stop=how.stop,
+        stored=dtype,
+        variables=variables_of(settings.config, model),
+    )
     most, there = (how.max_new_tokens, how.max_total_tokens), environment_of(task)
     as_trained = EngineSettings(*most, request.dtype, settings.rows, environment=there)
     engine = grade.evaluation_engine(HFEngine(policy, as_trained), settings.config)

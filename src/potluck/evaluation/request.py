@@ -1,6 +1,6 @@
 """Options of an evaluation, completed from a recipe or a run's folder, before torch is imported."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,6 +78,28 @@ class Settings:
     samples: int
     """0: greedy only."""
     rows: int
+
+
+def variables_of(config: RunConfig, model: str) -> Mapping[str, object]:
+    """Return the variables of a model's chat template: those of its node, where it is a checkpoint
+    of a run; else those of the recipe's node of that model; else those that all its nodes have."""
+    place = Path(model)
+    run = place.parent.parent.parent
+    if place.parent.name == "checkpoints" and (run / "recipe.json").is_file():
+        nodes = load(run / "recipe.json").node
+        name = place.parent.parent.name
+        if name in nodes:
+            return nodes[name].chat_template_kwargs
+
+    learners = [*config.learners.values()]
+    for node in learners:
+        if node.model == model:
+            return node.chat_template_kwargs
+
+    first = learners[0].chat_template_kwargs
+    if all(node.chat_template_kwargs == first for node in learners):
+        return first
+    return {}
 
 
 def _config(request: EvaluationRequest, model: Path) -> tuple[RunConfig, Path | None]:

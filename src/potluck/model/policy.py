@@ -17,6 +17,7 @@ from transformers.utils.generic import ModelOutput
 
 from potluck.model.digest import require_base
 from potluck.model.loading import ModelError, load_network, load_tokenizer, stop_ids
+from potluck.model.prompt import Variables
 from potluck.model.reader import Reader
 from potluck.types import Completion, Observed
 
@@ -34,10 +35,11 @@ class LanguageModel(Reader):
         *,
         stop: Sequence[str] = (),
         dtype: torch.dtype = torch.float32,
+        variables: Variables | None = None,
     ) -> None:
         """Take further tokens that end a completion as ``stop``. ``logp`` computes in ``dtype``:
         float32 weights are rounded to bfloat16 in each forward pass (autocast), so that small steps
-        add up in them."""
+        add up in them. ``variables`` are those of the chat template."""
         configs = getattr(network, "generation_config", None), network.config
         # A model of images and text has the limits of its text in a part of its configuration.
         text: Any = network.config.get_text_config()
@@ -47,6 +49,7 @@ class LanguageModel(Reader):
             stop_ids=stop_ids(tokenizer, stop, *configs),
             stop=stop,
             context=getattr(text, "max_position_embeddings", None) or 0,
+            variables=variables,
         )
         self.network, self.dtype = network.eval(), dtype
         self.scorer = Scorer(network, self.vocabulary)
@@ -61,12 +64,14 @@ class LanguageModel(Reader):
         dtype: torch.dtype = torch.float32,
         stored: torch.dtype = torch.float32,
         attention: str = "auto",
+        variables: Variables | None = None,
     ) -> "LanguageModel":
         """Load as ``load_network`` does, weights as ``stored``: training needs float32. Raise
         ModelError for an adapter whose base is not the model that it was trained on."""
         require_base(model)
         network = load_network(model, device=device, dtype=stored, attention=attention)
-        return cls(network, load_tokenizer(model), stop=stop, dtype=dtype)
+        tokenizer = load_tokenizer(model)
+        return cls(network, tokenizer, stop=stop, dtype=dtype, variables=variables)
 
     @property
     def device(self) -> torch.device:
