@@ -214,3 +214,24 @@ def test_exact_answers_are_the_same_however_composed(table):
     task = table(lines(gold), grading="exact")
     assert paid(task, "caf\u00e9\nbar") == 1
     assert paid(task, "cafe\nbar") == 0
+
+
+REPEATED = [
+    ("rows.csv", 'question,answer,answer\n"9?",1,2\n', "'answer' ("),
+    ("rows.tsv", "question\tanswer\tanswer\n9?\t1\t2\n", "'answer' ("),
+    ("rows.csv", "question,note,note,answer\n9?,a,b,2\n", "'note' ("),
+    ("rows.jsonl", '{"question": "9?", "answer": 1, "answer": 2}\n', "'answer' ("),
+    ("rows.json", '[{"question": "8?", "question": "9?", "answer": 2}]', "'question' ("),
+    ("rows.csv", "question,answer,answer\n9?,2,2\n", ""),
+    ("rows.csv", "question,answer,,\n9?,2,,\n", ""),
+    ("rows.jsonl", '{"question": "9?", "answer": 2, "answer": 2}\n', ""),
+    ("rows.jsonl", '{"question": "9?", "answer": 2, "more": {"answer": 3}}\n', ""),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "told"), REPEATED)
+def test_of_two_values_of_one_name_the_last_counts_with_a_note(table, name, text, told):
+    task = table(text, name)
+    assert asked(task) == [("9?", "2")]
+    assert ("".join(task.notes).partition("the last counts: ")[2]).startswith(told)
+    assert bool(task.notes) == bool(told)

@@ -286,7 +286,10 @@ def test_dates_and_decimals_come_as_texts_and_what_is_no_json_is_left_out_with_a
     texts = {"when": "2026-01-01", "price": "9.90", "days": ["2026-01-02"]}
     assert task.row("hub/train/0") == GOOD | texts | plain
     changed, left_out = task.notes
-    assert "dates and decimals as texts: 'when' ('2026-01-01'), 'price' ('9.90')" in changed
+    assert (
+        "dates, decimals and class labels as texts: 'when' ('2026-01-01'), 'price' ('9.90')"
+        in changed
+    )
     assert left_out.endswith("cannot hold: 'image' (object), 'raw' (bytes)")
     hub([GOOD | plain])
     assert from_hub().notes == ()
@@ -313,6 +316,65 @@ def test_a_folder_of_files_is_loaded_by_the_real_library(write, tmp_path, monkey
     task = from_hub(str(tmp_path / "set"), validation="test")
     assert [task.problem(id).answer for id in task.ids("train")] == ["1", "2", "3", "4"]
     assert task.row("hub/validation/1") == {"question": "What is 11 + 1?", "answer": 12}
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """The real library ``datasets``, with a cache of the test's own."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    datasets = pytest.importorskip("datasets", reason="the extra 'data' is not installed")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return datasets
+
+
+def labelled(library):
+    """Three rows with class labels and numbers of 32 bits, in lists and dicts too."""
+    label, short = library.ClassLabel(names=["neg", "pos"]), library.Value("float32")
+    kinds = {
+        "question": library.Value("string"),
+        "answer": short,
+        "mood": label,
+        "moods": library.List(label),
+        "deep": {"mood": label, "sizes": library.List(short)},
+        "long": library.Value("float64"),
+    }
+    row = {"answer": 0.1, "mood": 1, "moods": [0, -1], "deep": {"mood": 0, "sizes": [0.3, None]}}
+    rows = [{"question": f"{i}?", **row, "long": 0.10000000149011612} for i in range(3)]
+    return library.Dataset.from_list(rows, features=library.Features(kinds))
+
+
+@pytest.mark.parametrize("form", ["parquet", "Dataset", "DatasetDict"])
+def test_class_labels_come_by_name_and_short_floats_as_written(library, tmp_path, form):
+    folder = tmp_path / "set"
+    rows = labelled(library)
+    if form == "parquet":
+        rows.to_parquet(folder / "train.parquet")
+    elif form == "Dataset":
+        rows.save_to_disk(folder)
+    else:
+        library.DatasetDict({"train": rows}).save_to_disk(folder)
+    task = from_hub(str(folder), held_out=1)
+    id = task.ids("train")[0]
+    assert task.problem(id).answer == "0.1"
+    texts = {"mood": "pos", "moods": ["neg", -1], "deep": {"mood": "neg", "sizes": [0.3, None]}}
+    assert {key: task.row(id)[key] for key in texts} == texts
+    assert task.row(id)["long"] == 0.10000000149011612
+    assert "class labels as texts: 'mood' ('pos'), 'moods' (['neg', -1]), 'deep'" in task.notes[0]
+    assert from_hub(str(folder), answer="mood", grading="exact", held_out=1).problem(id).answer == (
+        "pos"
+    )
+
+
+def test_one_saved_part_is_read_and_another_is_not_made_of_it(library, tmp_path):
+    folder = tmp_path / "set"
+    plain = library.Dataset.from_list(numbered(4))
+    plain.select([2, 0, 1]).save_to_disk(folder)
+    task = from_hub(str(folder), held_out=1)
+    questions = {task.problem(id).question for split in get_args(Split) for id in task.ids(split)}
+    assert questions == {f"What is {i} + 1?" for i in range(3)}
+    assert task.notes == ()
+    with pytest.raises(TaskError, match=r"set is one part, 'train', .* has no split 'test'"):
+        from_hub(str(folder), validation="test")
 
 
 @pytest.mark.parametrize("kind", ["pandas", "webdataset", "json.json.evil"])

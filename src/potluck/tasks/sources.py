@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from potluck.tasks.base import Split, TaskError
 
 SourceRow = tuple[str, Any]
@@ -39,6 +41,31 @@ class JsonNumber(float):
         return number
 
 
+class Label(str):
+    """A class label by its name, which the data set holds as a number."""
+
+
+class Repeated(dict[str, Any]):
+    """A row in which names stand more than once with unlike values; the last value counts."""
+
+    names: tuple[str, ...] = ()
+
+
+def _row(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a row of names and values, a ``Repeated`` one where a value replaces another."""
+    row = dict[str, Any]()
+    replaced = dict[str, None]()
+    for name, value in pairs:
+        if name in row and row[name] != value:
+            replaced[name] = None
+        row[name] = value
+    if not replaced:
+        return row
+    repeated = Repeated(row)
+    repeated.names = tuple(replaced)
+    return repeated
+
+
 def refuse_all(error: TaskError) -> None:
     raise error
 
@@ -64,6 +91,9 @@ def _json_lines(path: Path, expected: str, refuse: Refuse) -> Iterator[SourceRow
 KINDS = ("parquet", "json", "csv", "arrow", "text")
 """Formats of files in a data set of the Hub: data and nothing else."""
 READERS = "datasets.packaged_modules"
+SAVED_DATASET = "state.json"
+"""File in a folder of ``Dataset.save_to_disk``; one of a DatasetDict has it a folder deeper."""
+SHORT_FLOATS = ("float32", "float16")
 
 
 def hub_rows(
@@ -75,7 +105,7 @@ def hub_rows(
     code (pickles of pandas, tar files of them, a script) are refused."""
     try:
         # Here and not above: an extra, slow to import, and not needed for files.
-        from datasets import load_dataset, load_dataset_builder
+        import datasets
     except ImportError:
         raise TaskError(
             f"{empty}, and without the library 'datasets' the Hub cannot be read; "
@@ -83,9 +113,14 @@ def hub_rows(
         ) from None
     try:
         config = subset or None
-        reader = type(load_dataset_builder(name, config)).__module__
+        if (Path(name).expanduser() / SAVED_DATASET).is_file():
+            return _counted(_saved_rows(name, split), f"{name} {split}")
+        reader = type(datasets.load_dataset_builder(name, config)).__module__
         is_data = reader in (f"{READERS}.{kind}.{kind}" for kind in KINDS)
-        rows = list(load_dataset(name, config, split=split)) if is_data else []
+        table = datasets.load_dataset(name, config, split=split) if is_data else ()
+        rows = list(_as_named(table))
+    except TaskError:
+        raise
     except Exception as error:  # what it raises is not documented: httpx, OSError, ValueError ...
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise TaskError(
@@ -98,6 +133,63 @@ def hub_rows(
         )
     found = ((f"{name} {split}, row {i}", row) for i, row in enumerate(rows))
     return _counted(found, f"{name} {split}")
+
+
+def _saved_rows(folder: str, split: str) -> Iterable[SourceRow]:
+    """Read the one part that ``Dataset.save_to_disk`` wrote: Arrow and JSON, nothing that is run.
+    Raise TaskError if it is another part than ``split``."""
+    from datasets import load_from_disk
+
+    table = load_from_disk(str(Path(folder).expanduser()))
+    part = str(table.split or "train")
+    if split not in (part, "train"):
+        raise TaskError(
+            f"{folder} is one part, {part!r}, as Dataset.save_to_disk wrote it, and has no split "
+            f"{split!r}; save a DatasetDict with that split, or set task.held_out"
+        )
+    return [(f"{folder} {split}, row {i}", row) for i, row in enumerate(_as_named(table))]
+
+
+def _as_named(table: Iterable[Any]) -> Iterator[Any]:
+    """Yield the rows of a data set, class labels by their names and numbers as they were written:
+    what ``datasets`` calls 0.10000000149011612 is 0.1 in a column of 32 bits."""
+    features: Mapping[str, Any] = getattr(table, "features", None) or {}
+    unlike = {name: feature for name, feature in features.items() if _is_unlike(feature)}
+    for row in table:
+        if unlike:
+            row = row | {name: _named(row[name], unlike[name]) for name in unlike}
+        yield row
+
+
+def _is_unlike(feature: Any) -> bool:
+    """Tell whether values of this kind, or within it, are not what the library returns."""
+    if isinstance(feature, Mapping):
+        return any(map(_is_unlike, feature.values()))
+    if isinstance(feature, list):
+        return any(map(_is_unlike, feature))
+    if hasattr(feature, "feature"):  # of a List
+        return _is_unlike(feature.feature)
+    return hasattr(feature, "int2str") or getattr(feature, "dtype", "") in SHORT_FLOATS
+
+
+def _named(value: Any, feature: Any) -> Any:
+    """Return the value, in it labels by their names and short floats at their shortest text."""
+    if isinstance(feature, list):
+        feature = feature[0]
+    elif isinstance(value, list):
+        # A Sequence of a dict is a dict of lists: there ``feature`` is a Mapping already.
+        feature = getattr(feature, "feature", feature)
+    if isinstance(value, list):
+        return [_named(item, feature) for item in value]
+    if isinstance(value, dict) and isinstance(feature, Mapping):
+        return {key: _named(item, feature[key]) for key, item in value.items()}
+    if isinstance(value, int) and hasattr(feature, "int2str"):
+        is_label = 0 <= value < len(feature.names)  # -1: the data set does not tell
+        return Label(feature.int2str(value)) if is_label else value
+    dtype = getattr(feature, "dtype", "")
+    if isinstance(value, float) and dtype in SHORT_FLOATS:
+        return float(str(np.dtype(dtype).type(value)))
+    return value
 
 
 def printable(text: str, key: str, where: str, *, expected: str) -> str:
@@ -157,7 +249,7 @@ def _separated(
                 elif cells and len(cells) != len(names):
                     refuse(TaskError(f"{where} has {len(cells)} columns; expected {len(names)}"))
                 elif cells:
-                    yield where, dict(zip(names, cells, strict=True))
+                    yield where, _row(zip(names, cells, strict=True))
         except csv.Error as error:
             if "field limit" in str(error):
                 raise TaskError(
@@ -199,7 +291,7 @@ def _text(line: bytes, where: str) -> str:
 def _decoded(line: bytes, where: str, expected: str) -> Any:
     text = _text(line, where)
     try:
-        return json.loads(text, parse_float=JsonNumber)
+        return json.loads(text, parse_float=JsonNumber, object_pairs_hook=_row)
     except (ValueError, RecursionError):  # too long a number; too deep a list
         raise TaskError(
             f"{where} is {reprlib.repr(text.strip())}, which is not JSON; expected {expected}"

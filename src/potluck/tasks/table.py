@@ -196,6 +196,7 @@ class Table(Answered):
         self._rows: dict[str, Mapping[str, Any]] = {}
         # Columns that rewards get otherwise than the data has them, each with a first example.
         self._note_columns, self._left_out = dict[str, str](), dict[str, str]()
+        repeated = dict[str, str]()
         found: dict[Split, list[Problem]] = {split: [] for split in SPLITS}
         for split, rows in parts.items():
             for i, (where, row) in enumerate(rows):
@@ -205,6 +206,9 @@ class Table(Answered):
                 except TaskError as error:
                     bad.append(str(error))
                     continue
+                if isinstance(row, sources.Repeated):
+                    for key in row.names:
+                        repeated.setdefault(key, f"{key[:40]!r} ({where})")
                 self.has_messages |= isinstance(row.get(rules.question), list | dict)
                 changed, left_out = self._note_columns, self._left_out
                 self._rows[id], plain = _plain_columns(_as_texts(row, changed), left_out)
@@ -212,6 +216,11 @@ class Table(Answered):
         if bad := [*map(str, unreadable), *bad]:
             self.notes = _notes_on_bad(name, bad, sum(map(len, found.values())), rules.skip_bad)
         self.notes += _notes_on_columns(name, self._note_columns, self._left_out)
+        if repeated:
+            self.notes += (
+                f"{name}: names that stand twice in a row with unlike values, of which the last "
+                f"counts: {', '.join(repeated.values())}",
+            )
         if rules.answer and not rules.code:
             self.notes += _notes_on_answers(name, [p for its in found.values() for p in its])
         if "train" in parts and "validation" not in parts and rules.held_out != 0:
@@ -355,7 +364,7 @@ def _answer(row: Mapping[str, Any], where: str, rules: TableOptions) -> str:
 
 
 def _as_texts(row: Mapping[str, Any], changed: dict[str, str]) -> dict[str, Any]:
-    """Write dates, times and decimals as texts; add the columns that have some to ``changed``."""
+    """Write dates, times, decimals, labels as texts; add columns that have some to ``changed``."""
     texts = {}
     for key, value in row.items():
         texts[key] = _as_text(value)
@@ -365,11 +374,11 @@ def _as_texts(row: Mapping[str, Any], changed: dict[str, str]) -> dict[str, Any]
 
 
 def _as_text(value: Any) -> Any:
-    """Write a date or time as ISO 8601, a decimal as its digits, also within a list or dict; return
-    the value itself where there is none."""
+    """Write a date or time as ISO 8601, a decimal as its digits, a label as its name, also within a
+    list or dict; return the value itself where there is none."""
     if isinstance(value, date | datetime | time):
         return value.isoformat()
-    if isinstance(value, Decimal):
+    if isinstance(value, Decimal | sources.Label):
         return str(value)
     if type(value) is list:
         items = [_as_text(item) for item in value]
@@ -399,7 +408,8 @@ def _notes_on_columns(
     notes = list[str]()
     if changed:
         notes.append(
-            f"{name}: rewards get dates and decimals as texts: {', '.join(changed.values())}"
+            f"{name}: rewards get dates, decimals and class labels as texts: "
+            f"{', '.join(changed.values())}"
         )
     if left_out:
         notes.append(
