@@ -163,6 +163,17 @@ def test_bfloat16_writes_with_a_rounded_copy_of_the_weights_as_they_are_now():
     assert {b.dtype for b in copy.buffers()} == {torch.float32}  # rotary positions would drift
 
 
+def test_the_head_reads_whole_rows_so_that_bfloat16_copies_no_frozen_weights_for_each():
+    policy = tiny.policy()
+    policy.network.requires_grad_(False)
+    read = []
+    head = policy.network.get_output_embeddings()
+    head.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    write(engine_of(policy))
+    assert len(read) > 1
+    assert all(hidden_NSD.is_contiguous() and hidden_NSD.shape[1] == 1 for hidden_NSD in read)
+
+
 def test_a_model_without_a_cache_of_keys_and_values_is_refused():
     config = OpenAIGPTConfig(n_embd=16, n_layer=1, n_head=2, vocab_size=tiny.SMALL["vocab_size"])
     network = AutoModelForCausalLM.from_config(config)

@@ -102,9 +102,13 @@ class PromptReader:
             self._mask = self._mask[kept_N]
 
     def _forward(self, token_NS: Tensor) -> Tensor:
-        given = {"past_key_values": self._cache, "use_cache": True, "logits_to_keep": 1}
+        columns = token_NS.shape[1]
+        # An index copies the last column. A slice would not, and with frozen weights torch then
+        # copies the whole head once for each row, in bfloat16 on a CPU.
+        last_1 = torch.tensor([columns - 1], device=token_NS.device) if columns > 1 else 1
+        given = {"past_key_values": self._cache, "use_cache": True, "logits_to_keep": last_1}
         if self._mask is not None:
-            place_NS = self._mask.cumsum(dim=1)[:, -token_NS.shape[1] :] - 1
+            place_NS = self._mask.cumsum(dim=1)[:, -columns:] - 1
             given["position_ids"] = place_NS.clamp(min=0)
         out = self._network(input_ids=token_NS, attention_mask=self._mask, **given)
         return out.logits[:, -1]
