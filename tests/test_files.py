@@ -54,6 +54,16 @@ def test_a_folder_is_there_when_it_is_whole_without_what_an_earlier_attempt_left
     assert [path.name for path in tmp_path.rglob("*")] == ["model", "weights"]
 
 
+def test_files_of_a_folder_are_for_all_who_may_read_the_folder(tmp_path):
+    with whole_folder(tmp_path / "model") as beside:
+        (beside / "inner").mkdir(parents=True)
+        for file in (beside / "weights", beside / "inner" / "weights"):
+            file.touch(mode=0o600)
+        beside.chmod(0o750)
+    files = [path for path in (tmp_path / "model").rglob("*") if path.is_file()]
+    assert [oct(path.stat().st_mode & 0o777) for path in files] == ["0o640", "0o640"]
+
+
 def test_cores_are_those_that_this_process_may_use_or_all(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda who: {2, 5, 7}, raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)

@@ -146,11 +146,17 @@ def unsealed(data: bytes) -> Any:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Yield where to make what becomes ``path``, not there yet; an error leaves neither."""
+    """Yield where to make what becomes ``path``, not there yet; an error leaves neither. Whoever
+    may read the folder may read its files: safetensors writes weights for their owner alone."""
     beside = path.with_name(f"{path.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
     try:
         yield beside
+        # The folder was made under the user's umask.
+        readable = beside.stat().st_mode & 0o666
+        for file in beside.rglob("*"):
+            if file.is_file():
+                file.chmod(readable)
         beside.rename(path)
     finally:
         shutil.rmtree(beside, ignore_errors=True)

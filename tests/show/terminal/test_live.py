@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from potluck.reports import EvaluationReport
+from potluck.reports import AuthorReport, EvaluationReport
 from potluck.reports.events import Evaluated, Notice, PeerNews, PhaseProgress, RoundDone
 from potluck.show.terminal import live as module
 from potluck.show.terminal.live import LiveDisplay
@@ -60,7 +60,11 @@ ROUNDS = {
     "1.8 s  refused: mallory 2, eve 1": {"refused": {"mallory": 2, "eve": 1}},
     "1.8 s  quarantined: eve, mallory": {"quarantined": ["eve", "mallory"]},
     "1.8 s  unasked: 1": {"unasked": 1},
-    "1.8 s  no step: no completion was better than its group": {"updates": 0},
+    "1.8 s  no step: no completion was better than its group": {"updates": 0, "sources": {}},
+    "1.8 s  no step: 4 completions differ in reward from their group, and none of them is of a "
+    "trusted author and passed the filter": {
+        "updates": 0, "sources": {"large": AuthorReport(completions=6, with_advantage=4)},
+    },
     "own 0.500  1.8 s ": {  # the own reward is that of the task already
         "own_length_mean": 8.4, "kl": 0.00123, "rewards": {"task": {"mean": 0.5}},
     },

@@ -155,7 +155,7 @@ class LiveDisplay:
 
 def _troubles(report: RoundReport) -> Iterator[str]:
     if not report.updates and report.texts is None:
-        yield "no step: no completion was better than its group"
+        yield _no_step(report)
     told = {
         "missing": _names(report.missing),
         "absent": _names(report.absent),
@@ -169,6 +169,16 @@ def _troubles(report: RoundReport) -> Iterator[str]:
         came = report.sources[author].completions if author in report.sources else 0
         count = sum(reasons.values())
         yield f"left out of {printable(author, 32)}: {count} of {came + count}, {_names(reasons)}"
+
+
+def _no_step(report: RoundReport) -> str:
+    differ = sum(source.with_advantage for source in report.sources.values())
+    if not differ:
+        return "no step: no completion was better than its group"
+    return (
+        f"no step: {differ} completions differ in reward from their group, and none of them is of "
+        f"a trusted author and passed the filter"
+    )
 
 
 def _names(names: Iterable[str]) -> str:
