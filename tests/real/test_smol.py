@@ -1,0 +1,126 @@
+"""A pretrained model, SmolLM2 of 135M weights, through all that a run does.
+
+POTLUCK_REAL_MODELS names a folder with the model in ``smol``; without it these tests skip. Models of
+a test's own making have sharp or random heads, short prompts and one tokenizer: they hide faults
+that the first real model shows.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+import potluck
+from potluck.model import LanguageModel
+from potluck.rollout.base import EngineSettings, RandomSampler, RolloutRequest
+from potluck.rollout.hf import HFEngine
+from potluck.types import Problem, Sampling
+
+pytestmark = pytest.mark.real
+
+MODELS = os.environ.get("POTLUCK_REAL_MODELS", "")
+NAMES = ("smol", "lora")
+
+
+@pytest.fixture(scope="module")
+def smol():
+    if not MODELS:
+        pytest.skip("POTLUCK_REAL_MODELS names no folder of pretrained models")
+    return str(Path(MODELS, "smol").resolve())
+
+
+def paid_by_length(completions, **columns):
+    """Pay one for an odd number of characters, so that nearly every group has both."""
+    return [float(len(text) % 2) for text in completions]
+
+
+def recipe(model, data):
+    node = {"model": model, "learning_rate": 1e-5}
+    return {
+        "name": "real",
+        "rounds": 2,
+        "problems_per_round": 2,
+        "group_size": 6,
+        "threads": 2,
+        "checkpoint_every": 1,
+        "task": {"name": "jsonl", "path": str(data), "tags": False},
+        "sampling": {"max_new_tokens": 40, "max_total_tokens": 120},
+        "evaluation": {"problems": 2, "out_of_distribution": 0},
+        "node": {
+            "smol": node | {"dtype": "bfloat16", "sampling_dtype": "bfloat16"},
+            "lora": node | {"lora": {"r": 8}, "learning_rate": 1e-4},
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def run(smol, tmp_path_factory):
+    place = tmp_path_factory.mktemp("real")
+    data = place / "sums.jsonl"
+    sums = [{"question": f"{i}+{i + 3}? Only the number.", "answer": 2 * i + 3} for i in range(30)]
+    data.write_text("\n".join(map(json.dumps, sums)))
+    potluck.run(recipe(smol, data), place / "run", rewards=[paid_by_length], display=None)
+    return place / "run"
+
+
+@pytest.mark.parametrize(("dtype", "most_nats"), [("float32", 1e-4), ("bfloat16", 0.1)])
+def test_the_sampler_and_the_learner_are_one_model(smol, dtype, most_nats):
+    policy = LanguageModel.load(smol)
+    engine = HFEngine(policy, EngineSettings(24, 200, dtype=dtype))
+    questions = ["What is 17+5?", "Name a fruit.\n\nAnd say why you like it.", "Zähle bis drei: 一二三"]
+    problems = {name: Problem(name, name, "?") for name in questions}
+    written = engine.generate(
+        [RolloutRequest(problem, 3) for problem in problems.values()],
+        RandomSampler(torch.Generator().manual_seed(0), Sampling(1.0, 0, 1.0)),
+        author="me",
+        progress=lambda done, total: None,
+    )
+    prompts = [policy.prompt(problems[completion.problem_id]) for completion in written]
+    assert policy.logp_gap(prompts, written, temperature=1.0) < most_nats
+
+
+def test_two_nodes_learn_from_each_other(run):
+    for node in potluck.read_run(run).nodes:
+        assert [round.updates for round in node.rounds] == [1, 1]
+        for round in node.rounds:
+            assert set(round.sources) == set(NAMES)
+            assert all(source.completions == 6 for source in round.sources.values())
+            assert not round.unreadable
+
+
+def test_a_resumed_run_is_the_same_to_the_bit(run, tmp_path):
+    again = tmp_path / "again"
+    shutil.copytree(run, again)
+    for name in NAMES:
+        shutil.rmtree(again / name / "checkpoints" / "000002")
+    potluck.run(again / "recipe.json", again, rewards=[paid_by_length], resume=True, display=None)
+    for name in NAMES:
+        (file,) = (run / name / "checkpoints" / "000002").glob("*model.safetensors")
+        expected = load_file(file)
+        resumed = load_file(again / name / "checkpoints" / "000002" / file.name)
+        assert all(torch.equal(tensor, resumed[key]) for key, tensor in expected.items())
+
+
+def test_what_was_trained_is_evaluated_and_exported_as_transformers_loads_it(
+    run, smol, tmp_path, potluck_says
+):
+    scores = tmp_path / "scores.json"
+    code, _, err = potluck_says("evaluate", run / "lora", "--problems", 2, "--json", scores)
+    assert (code, err) == (0, "")
+    assert scores.is_file()
+
+    code, _, err = potluck_says("export", run / "lora", tmp_path / "exported")
+    assert (code, err) == (0, "")
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "exported")
+    trained = LanguageModel.load(str(run / "lora" / "checkpoints" / "000002"))
+    ids = np.arange(100, 130)
+    with torch.no_grad():
+        expected = trained.network(input_ids=torch.from_numpy(ids)[None]).logits
+        found = exported(input_ids=torch.from_numpy(ids)[None]).logits
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
