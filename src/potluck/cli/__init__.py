@@ -5,13 +5,13 @@ killed, a check of the doctor's that failed); 2 something its user can mend, sai
 and without a traceback; 130 ended by Ctrl-C.
 """
 
-import sys
-from contextlib import suppress
-from io import TextIOWrapper
-
 from potluck.search_path import leave_current_folder
 
 leave_current_folder()  # before anything else is imported
+
+import sys  # noqa: E402
+from contextlib import suppress  # noqa: E402
+from io import TextIOWrapper  # noqa: E402
 
 from potluck.cli import comparing, models, swarm, training, watching  # noqa: E402
 from potluck.cli.base import add_commands, app, complain  # noqa: E402
