@@ -51,7 +51,8 @@ from potluck.cli import main
 if __name__ == "__main__":
     main()
 """
-"""Program that an installer writes for ``potluck``: the folder of the file comes first on the path."""
+"""Program that an installer writes: the folder of the file comes first on the path."""
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="marks are written through posix")
 
 
