@@ -1,10 +1,12 @@
 """Files beside a recipe that would be code for a program that looks for modules in its folder."""
 
+import py_compile
 from pathlib import Path
 
 MODULES = (
     # of Python itself
     *("statistics", "random", "subprocess", "pathlib", "typing", "tempfile", "multiprocessing"),
+    *("contextlib", "importlib", "json", "socket", "signal", "logging"),
     # of libraries that are needed, or that are looked for in case they are there
     *("torch", "msgspec", "yaml", "typer", "rich", "jinja2", "wandb", "trackio", "vllm"),
     *("math_verify", "reasoning_gym", "bitsandbytes", "flash_attn", "uvicorn", "starlette"),
@@ -12,10 +14,14 @@ MODULES = (
     *("sitecustomize", "usercustomize", "conftest", "setup", "evil_command", "evil_feed"),
 )
 PACKAGES = ("numpy", "potluck", "potluck_experiments", "transformers", "encodings", "site")
+PROGRAMS = ("git", "nvidia-smi", "cc", "gcc", "c++", "ldconfig", "uname", "lscpu", "python3", "sh")
+"""Programs that a library may start by their names."""
+# Written without ``open``, which is not there yet when Python asks for ``encodings``.
 MARKS = """
-import os, sys
-with open({marks!r}, "a") as file:
-    print({name!r}, *sys.orig_argv, file=file)
+import posix, sys
+file = posix.open({marks!r}, posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT)
+posix.write(file, " ".join([{name!r}, *sys.orig_argv]).encode() + b"\\n")
+posix.close(file)
 """
 COMMANDS = """
 [potluck.commands]
@@ -50,9 +56,15 @@ def put_code(folder: Path) -> Path:
         place.mkdir()
         (place / data).write_text(f"Metadata-Version: 2.1\nName: evil-{kind[:3]}\nVersion: 1.0\n")
         (place / "entry_points.txt").write_text(COMMANDS)
+    source = folder / "secrets.py"
+    source.write_text(MARKS.format(marks=str(marks), name="secrets.pyc"))
+    py_compile.compile(str(source), str(folder / "secrets.pyc"))
+    source.unlink()
     (folder / "pyvenv.cfg").write_text("home = .\ninclude-system-site-packages = true\n")
     (folder / "matplotlibrc").write_text("backend: module://evil_command\n")
-    (folder / "sitecustomize.pth").write_text(path_line)
+    for program in PROGRAMS:
+        (folder / program).write_text(f"#!/bin/sh\necho {program} $0 $* >> {marks}\nexit 1\n")
+        (folder / program).chmod(0o755)
     return marks
 
 

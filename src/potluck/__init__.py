@@ -13,11 +13,13 @@ from potluck.search_path import leave_module_folder
 
 leave_module_folder()  # before anything else is imported
 
-from importlib import import_module  # noqa: E402
-from pathlib import Path  # noqa: E402
-from typing import TYPE_CHECKING, Any  # noqa: E402
-
+# A command of this package comes through here before it can say where no modules are looked for
+# (``potluck.cli``). So this file imports nothing, not even from Python itself, until it is asked.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
     from potluck.builder.plan import plan_cost
     from potluck.config import ConfigError, RunConfig, as_tree, from_tree, load
     from potluck.launch.in_process import BackgroundRun, join, run
@@ -27,14 +29,14 @@ if TYPE_CHECKING:
     from potluck.types import Completion, Group, PotluckError, Problem
     from potluck.version import __version__
 
+    STARTING_RECIPE: Path
+    """Recipe that ``potluck new`` writes and the demo runs."""
+
 __all__ = [
     "STARTING_RECIPE", "BackgroundRun", "Comparison", "Completion", "ConfigError", "Group",
     "PotluckError", "Problem", "RunConfig", "RunResult", "__version__", "as_tree", "compare",
     "from_tree", "join", "load", "plan_cost", "read_run", "run",
 ]  # fmt: skip
-
-STARTING_RECIPE = Path(__file__).parent / "recipe.toml"
-"""The recipe that ``potluck new`` writes and the demo runs."""
 
 # Modules of names that are imported at their first use: torch takes seconds, which a process that
 # reads a recipe does not need; one for a stranger's code reads none, which spares it half a second.
@@ -54,7 +56,12 @@ LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    from importlib import import_module
+    from pathlib import Path
+
+    if name == "STARTING_RECIPE":
+        return Path(__file__).parent / "recipe.toml"
     if name in ("config", "types", "version"):
         return import_module(f"potluck.{name}")
     if name not in LAZY:
@@ -63,4 +70,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *LAZY})
+    return sorted({*globals(), *LAZY, "STARTING_RECIPE"})

@@ -39,9 +39,8 @@ def leave_current_folder() -> None:
     if "PYTHONPATH" in os.environ and relative:
         os.environ["PYTHONPATH"] = os.pathsep.join(absolute)
         os.environ[LEFT_OUT] = os.pathsep.join(dict.fromkeys([*_left_out(), *relative]))
-        for folder in set(relative) - {os.path.abspath(entry) for entry in absolute}:
-            if folder in sys.path:
-                sys.path.remove(folder)
+        left_out = set(relative) - {os.path.abspath(entry) for entry in absolute}
+        sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) not in left_out]
         _keep_own_folder()
     _start_others_safely()
 

@@ -5,16 +5,21 @@ killed, a check of the doctor's that failed); 2 something its user can mend, sai
 and without a traceback; 130 ended by Ctrl-C.
 """
 
-import sys
-from contextlib import suppress
-from io import TextIOWrapper
-
 from potluck.search_path import leave_current_folder
 
 leave_current_folder()  # before anything else is imported
 
+import sys  # noqa: E402
+from contextlib import suppress  # noqa: E402
+from io import TextIOWrapper  # noqa: E402
+
 from potluck.cli import comparing, models, swarm, training, watching  # noqa: E402
-from potluck.cli.base import add_commands, app, complain  # noqa: E402
+from potluck.cli.base import (  # noqa: E402
+    add_commands,
+    app,
+    complain,
+    refuse_ranks_that_are_no_numbers,
+)
 from potluck.types import NonFiniteError, PotluckError  # noqa: E402
 
 __all__ = ["app", "comparing", "main", "models", "swarm", "training", "watching"]
@@ -30,6 +35,7 @@ def main() -> None:
             with suppress(OSError):  # of a file that another process has closed, or moved
                 stream.reconfigure(errors="replace")
     try:
+        refuse_ranks_that_are_no_numbers()
         app(prog_name="potluck")
     except (PotluckError, OSError) as error:  # of the system: a full disk, no permission
         complain(str(error))

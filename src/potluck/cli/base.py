@@ -14,7 +14,9 @@ from potluck.files import printable
 from potluck.types import PotluckError
 from potluck.version import __version__
 
-TEAM = int(os.environ.get("WORLD_SIZE") or 1) > 1
+# A text that is no number is refused by ``main``, in a line: here an error would be a traceback.
+_size = os.environ.get("WORLD_SIZE", "")
+TEAM = _size.isdecimal() and int(_size) > 1
 """True: torchrun started this process and others, which together are one node."""
 # Of several processes that are one run (docs/memory.md) the first one speaks for all.
 MUTE = TEAM and os.environ.get("RANK", "0") != "0"
@@ -66,6 +68,17 @@ def refuse_torchrun(what: str) -> None:
             f"{what} starts runs of its own, and torchrun started several processes of this one; "
             f"call it without torchrun, where one process holds the model, or drop it"
         )
+
+
+def refuse_ranks_that_are_no_numbers() -> None:
+    """Raise PotluckError where a variable of torchrun's holds something else than a number."""
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
+        value = os.environ.get(name, "")
+        if value and not value.isdecimal():
+            raise PotluckError(
+                f"the environment has {name} = {value!r}; expected a whole number, as torchrun "
+                f"sets it, or no such variable: unset {name}"
+            )
 
 
 def prepare_process(threads: int) -> None:
