@@ -1,8 +1,8 @@
 """A pretrained model, SmolLM2 of 135M weights, through all that a run does.
 
-POTLUCK_REAL_MODELS names a folder with the model in ``smol``; without it these tests skip. Models of
-a test's own making have sharp or random heads, short prompts and one tokenizer: they hide faults
-that the first real model shows.
+POTLUCK_REAL_MODELS names a folder with the model in ``smol``; without it these tests skip. Models
+of a test's own making have sharp or random heads, short prompts and one tokenizer: they hide
+faults that the first real model shows.
 """
 
 import json
@@ -73,7 +73,11 @@ def run(smol, tmp_path_factory):
 def test_the_sampler_and_the_learner_are_one_model(smol, dtype, most_nats):
     policy = LanguageModel.load(smol)
     engine = HFEngine(policy, EngineSettings(24, 200, dtype=dtype))
-    questions = ["What is 17+5?", "Name a fruit.\n\nAnd say why you like it.", "Zähle bis drei: 一二三"]
+    questions = [
+        "What is 17+5?",
+        "Name a fruit.\n\nAnd say why you like it.",
+        "Zähle bis drei: 一二三",
+    ]
     problems = {name: Problem(name, name, "?") for name in questions}
     written = engine.generate(
         [RolloutRequest(problem, 3) for problem in problems.values()],

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
@@ -20,8 +21,25 @@ TEAM = _size.isdecimal() and int(_size) > 1
 """True: torchrun started this process and others, which together are one node."""
 # Of several processes that are one run (docs/memory.md) the first one speaks for all.
 MUTE = TEAM and os.environ.get("RANK", "0") != "0"
-out = Console(highlight=False, emoji=False, quiet=MUTE)
-err = Console(stderr=True, highlight=False, emoji=False, quiet=MUTE)
+
+
+class RunConsole(Console):
+    """Console whose reader may go away (``| head``): a run that goes on then saves and ends, as
+    after SIGTERM; any other command ends at once."""
+
+    def on_broken_pipe(self) -> None:
+        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            super().on_broken_pipe()
+        self.quiet = True
+        # What is still in the buffer of the stream would fail again at the end.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.file.fileno())
+        os.close(nowhere)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+out = RunConsole(highlight=False, emoji=False, quiet=MUTE)
+err = RunConsole(stderr=True, highlight=False, emoji=False, quiet=MUTE)
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 

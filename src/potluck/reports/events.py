@@ -144,9 +144,12 @@ class EventLines:
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
+        self._is_closed = False
         self._shown_s = defaultdict[tuple[str, str], float](lambda: -PHASE_EVERY_S)
 
     def show(self, event: Event) -> None:
+        if self._is_closed:
+            return
         if isinstance(event, PhaseProgress):
             now_s, key = time.monotonic(), (event.node, event.phase)
             if event.done < event.total and now_s - self._shown_s[key] < PHASE_EVERY_S:
@@ -155,6 +158,7 @@ class EventLines:
         try:
             print(encode_event(event), file=self._out, flush=True)
         except BrokenPipeError:
+            self._is_closed = True  # once: a second signal means "at once"
             os.kill(os.getpid(), signal.SIGTERM)
 
 
