@@ -58,7 +58,7 @@ def prepared(folder, good_calls):
     return folder
 
 
-# What a first look at the reward calls is counted too: GOOD_CALLS fails while node b grades, or a.
+# Calls of two nodes one after the other, so that each of them fails once.
 @pytest.mark.parametrize("good_calls", [10, 11])
 def test_a_run_whose_reward_failed_goes_on_as_if_it_had_not(tmp_path, good_calls):
     failing = prepared(tmp_path / "failing", good_calls)

@@ -247,9 +247,9 @@ def _grade_and_learn(
     ]
     before_learning()
     reports = []
-    for node, (received, spent, size_bytes), its_grades in zip(nodes, arrived, graded, strict=True):
+    for node, (received, spent, size_bytes), grades in zip(nodes, arrived, graded, strict=True):
         if isinstance(node, Node):
-            reports.append(node.use(round, received, spent, size_bytes, its_grades))
+            reports.append(node.use(round, received, spent, size_bytes, grades))
         else:
             reports.append(node.use(round, received, spent, size_bytes))
     return reports
