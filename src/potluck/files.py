@@ -11,9 +11,9 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 JOINED = "join.json"
 """In a node's folder: the recipe that it joined with, its own key and addresses included."""
@@ -160,6 +160,14 @@ def whole_folder(path: Path) -> Iterator[Path]:
         beside.rename(path)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def write_nowhere(stream: IO[str]) -> None:
+    """Lose what is still written to a stream whose reader has gone: it would fail once more."""
+    with suppress(OSError):  # a stream in memory has no descriptor
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def available_cores() -> int:

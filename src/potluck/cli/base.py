@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from potluck.files import printable
+from potluck.files import printable, write_nowhere
 from potluck.types import PotluckError
 from potluck.version import __version__
 
@@ -31,10 +31,7 @@ class RunConsole(Console):
         if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             super().on_broken_pipe()
         self.quiet = True
-        # What is still in the buffer of the stream would fail again at the end.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self.file.fileno())
-        os.close(nowhere)
+        write_nowhere(self.file)
         os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -12,6 +12,7 @@ from typing import Literal, Protocol, TextIO
 
 import msgspec
 
+from potluck.files import write_nowhere
 from potluck.reports.rounds import EvaluationReport, RoundReport
 
 PHASE_EVERY_S = 0.1
@@ -159,6 +160,7 @@ class EventLines:
             print(encode_event(event), file=self._out, flush=True)
         except BrokenPipeError:
             self._is_closed = True  # once: a second signal means "at once"
+            write_nowhere(self._out)
             os.kill(os.getpid(), signal.SIGTERM)
 
 
