@@ -39,8 +39,6 @@ def main() -> None:
         app(prog_name="potluck")
     except (PotluckError, OSError) as error:  # of the system: a full disk, no permission
         complain(str(error))
-        for note in getattr(error, "__notes__", ()):  # what was saved, and how to go on
-            complain(note)
         sys.exit(1 if isinstance(error, NonFiniteError) else 2)
     except KeyboardInterrupt:
         complain("stopped at once")

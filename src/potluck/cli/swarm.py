@@ -13,7 +13,7 @@ from potluck.builder.consent import require_consent
 from potluck.builder.task import require_trusted
 from potluck.cli import options
 from potluck.cli.base import app, complain, err, out, prepare_process, say, stoppable
-from potluck.cli.training import AT_ONCE, noting_command, opened, skipped_text, tell_end
+from potluck.cli.training import AT_ONCE, opened, skipped_text, tell_end
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, from_tree, load, read_tree
 from potluck.files import JOINED, printable
@@ -59,10 +59,7 @@ def join_command(
         with nullcontext() if "lines" in displays else loading:
             from potluck.launch.in_process import join
         with page as stay:
-            # Its own: the run's recipe.json is also that of other nodes in this folder.
-            command = f"join {shlex.quote(str(place / name / JOINED))} --as {name}"
-            noting = noting_command(command, place, trust_code, displays)
-            with noting, opened(displays, place, config, resume) as shown:
+            with opened(displays, place, config, resume) as shown:
                 result = join(
                     config, name, place, resume=resume, display=shown, trust_code=trust_code,
                     allow_keys=allow_key or (), all_here=all_here,
@@ -71,6 +68,8 @@ def join_command(
                 if "lines" in displays and result.skipped:
                     shown.show(Notice(f"{name}: {skipped_text(result)}"))
             if "lines" not in displays:
+                # Its own: the run's recipe.json is also that of other nodes in this folder.
+                command = f"join {shlex.quote(str(place / name / JOINED))} --as {name}"
                 tell_end(result, command, place, trust_code)
             if not result.interrupted:
                 stay()

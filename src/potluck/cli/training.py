@@ -3,8 +3,8 @@
 import json
 import shlex
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -38,7 +38,6 @@ from potluck.node.storage.same_run import require_folder
 from potluck.reports.answers import told
 from potluck.reports.events import Display
 from potluck.show.terminal.live import Watched, open_displays
-from potluck.types import PotluckError
 
 if TYPE_CHECKING:
     from potluck.launch.rounds import RunResult
@@ -219,8 +218,7 @@ def _run(
         from potluck.launch.in_process import run
     with opened(displays, place, config, resume) as display:
         whole = replace(config, control=())  # made by this command, behind the run
-        with noting_command(f"run {_recipe_of(place)}", place, trust_code, displays or []):
-            return run(whole, place, resume=resume, display=display, trust_code=trust_code)
+        return run(whole, place, resume=resume, display=display, trust_code=trust_code)
 
 
 def opened(
@@ -242,22 +240,6 @@ def tell_end(result: "RunResult", command: str, place: Path, trust_code: bool) -
     say(f"stopped after {result.rounds} rounds, saved; go on with:")
     _say_command(command, place, trust_code)
     return 130
-
-
-@contextmanager
-def noting_command(
-    command: str, place: Path, trust_code: bool, displays: Sequence[str]
-) -> Iterator[None]:
-    """Add to an error after which the run was saved the command that goes on with it. With lines
-    there is a parent, which quotes the last line and says itself how to go on: no note is left."""
-    try:
-        yield
-    except (PotluckError, OSError) as error:
-        if "lines" in displays:
-            error.__notes__ = []
-        elif hasattr(error, "__notes__"):
-            error.add_note(f"  {_resuming(command, place, trust_code)}")
-        raise
 
 
 def skipped_text(result: "RunResult") -> str:
@@ -301,10 +283,6 @@ def _recipe_of(place: Path) -> str:
 
 
 def _say_command(command: str, place: Path, trust_code: bool, controls: Sequence[str] = ()) -> None:
-    say(f"  {_resuming(command, place, trust_code, controls)}")
-
-
-def _resuming(command: str, place: Path, trust_code: bool, controls: Sequence[str] = ()) -> str:
     more = " --trust-code" if trust_code else ""
     more += "".join(f" --control {kind}" for kind in controls)
-    return f"potluck {command} --out {shlex.quote(str(place))} --resume{more}"
+    say(f"  potluck {command} --out {shlex.quote(str(place))} --resume{more}")

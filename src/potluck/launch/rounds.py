@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from potluck.config import RunConfig
+from potluck.config import ConfigError, RunConfig
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.files import write_atomically
 from potluck.node.loop import Node, step
@@ -45,12 +45,7 @@ class StoppableProgress:
         self.interrupted = interrupted
         self.is_begun = False
         """True: a node has learned and others have not: a checkpoint would be of two rounds."""
-        self.is_learning = False
-        """True: from the first change of a model in a round until all nodes have learned."""
         self._display, self._shown = display, dict[str, PhaseProgress]()
-
-    def begin_learning(self) -> None:
-        self.is_learning = True
 
     def __call__(self, node: str, phase: str, done: int, total: int) -> None:
         event = PhaseProgress(node, phase, done, total)
@@ -90,7 +85,7 @@ class LocalRounds:
     def run(self, first: int, *, is_over: bool) -> RunResult:
         """Run the rounds from ``first`` to the last one, or to where ``stop_when`` ends them;
         none if it ended them before (``is_over``)."""
-        config, done, stopped = self.config, first, False
+        config, done, stopped, whole = self.config, first, False, True
         seen, saved = first - 1, first  # rounds up to which was evaluated, and saved
         last: dict[str, SplitAccuracy] = {}
         everybody = [*self.nodes, *self.authors]
@@ -108,8 +103,9 @@ class LocalRounds:
                     if self.evaluate_meanwhile(round):
                         done = round
                         break
+                whole = False  # until all have learned
                 reports = self._round(turns, round)
-                done = round + 1
+                whole, done = True, round + 1
                 for node, report in zip(everybody, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
                     for alert in doubts[node.name].new(report):
@@ -136,9 +132,9 @@ class LocalRounds:
                     self._stay()
         except Stopped:
             stopped = True
-        except Exception as error:  # a reward's, a callback's, a judge's that is down
-            if not self.progress.is_learning and done > first:
-                self._save_after(error, done)
+        except ConfigError:  # a callback's
+            if whole and done > first:
+                self.save(done)
             raise
         finally:
             for node in self.nodes:
@@ -151,19 +147,10 @@ class LocalRounds:
     def _round(self, turns: Iterable[Sequence[Participant]], round: int) -> list[RoundReport]:
         reports = list[RoundReport]()
         for nodes in turns:
-            reports += step(nodes, round, self.progress.begin_learning)
+            reports += step(nodes, round)
             self.progress.is_begun = True
-        self.progress.is_begun = self.progress.is_learning = False
+        self.progress.is_begun = False
         return reports
-
-    def _save_after(self, error: Exception, done: int) -> None:
-        """Save what was learned before ``error``, and note on it that it was."""
-        try:
-            self.save(done)
-        except Exception as another:  # such as a full disk; the first error is what to mend
-            error.add_note(f"what was learned since the last checkpoint is not saved: {another}")
-        else:
-            error.add_note(f"saved after {done} rounds; mend it, and go on with --resume")
 
     def _stay(self) -> None:
         """Stay while a node that learns may still fetch the last texts of these authors."""

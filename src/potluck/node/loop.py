@@ -40,16 +40,6 @@ from potluck.tasks.base import environment_of, graded
 from potluck.types import Completion, Group, NonFiniteError, Row
 
 
-@dataclass(frozen=True, slots=True)
-class GradedRound:
-    """A round's completions as a node has read and graded them; nothing was learned yet."""
-
-    selection: Selection
-    groups: list[Group]
-    seconds: float
-    """Time that this took."""
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Node(Participant):
     """One participant that learns: its model, its task, and its line to the others."""
@@ -114,26 +104,11 @@ class Node(Participant):
         generator.manual_seed(self.seed(round, "write"))
         return RandomSampler(generator, self.config.sampling.drawing)
 
-    def grade(self, round: int, arrived: Round) -> GradedRound:
-        """Read and grade a round's completions. The model stays as it is."""
-        with Clock() as grading, error_context(round, self.name):
+    def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
+        with Clock() as learning, error_context(round, self.name):
             read = partial(self.read, replays=self.replays())
             selection = self.pace.select(round, arrived, read)
             groups = self._grade(round, selection)
-        return GradedRound(selection, groups, grading.seconds)
-
-    def use(
-        self,
-        round: int,
-        arrived: Round,
-        spent: Spent,
-        size_bytes: int,
-        graded: GradedRound | None = None,
-    ) -> RoundReport:
-        if graded is None:
-            graded = self.grade(round, arrived)
-        selection, groups = graded.selection, graded.groups
-        with Clock() as learning, error_context(round, self.name):
             self.pace.remember(round, groups)
             answers = [
                 GradedAnswer(group.problem.id, row.completion.author, reward, row.text)
@@ -155,7 +130,7 @@ class Node(Participant):
             size_bytes=size_bytes,
             server_apart=apart,
             server_apart_first=apart if first is None else first,
-            seconds=spent.seconds(graded.seconds + learning.seconds),
+            seconds=spent.seconds(learning.seconds),
             absent=tuple(sorted(attendance.absent(round))),
             heard=attendance.note(round, arrived, report.sources, me=self.name),
             finished=self._finished(arrived),
@@ -205,54 +180,25 @@ class Node(Participant):
         return groups
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
-def step(
-    nodes: Sequence[Participant], round: int, before_learning: Callable[[], None] = _nothing
-) -> list[RoundReport]:
-    """Do one round of nodes that share a process: all write and send, then all grade, then all
-    learn. Nodes at their own pace do it one by one. One thread: a run repeats to the last bit, a
-    debugger can follow. ``before_learning`` is called when the first model is about to change."""
+def step(nodes: Sequence[Participant], round: int) -> list[RoundReport]:
+    """Do one round of nodes that share a process: all write and send, then all learn. Nodes at
+    their own pace do it one by one. One thread: a run repeats to the last bit, a debugger can
+    follow."""
     # After a crash: this round is stored, so nothing is written again, only learned.
     if stored := _stored(nodes, round):
         if not _stored(nodes, round + 1):
             for node, its in zip(nodes, stored, strict=True):
                 own = {c.problem_id for c in its.completions if c.author == node.name}
                 node.begin(round + 1, its.received_by(node.name, round), own)
-        again = [
-            (its, Spent(), node.record.size(round)) for node, its in zip(nodes, stored, strict=True)
-        ]
-        return _grade_and_learn(nodes, round, again, before_learning)
+        pairs = zip(nodes, stored, strict=True)
+        return [node.use(round, its, Spent(), node.record.size(round)) for node, its in pairs]
     opened = [node.open(round) for node in nodes]
     sent = [node.send(each) for node, each in zip(nodes, opened, strict=True)]
     for node, each in zip(nodes, sent, strict=True):
         node.begin(round + 1, each.looked, {share.problem_id for share in each.shares})
     # All store the round before one learns from it: after a crash nobody writes it again.
     arrived = [node.receive(each) for node, each in zip(nodes, sent, strict=True)]
-    return _grade_and_learn(nodes, round, arrived, before_learning)
-
-
-def _grade_and_learn(
-    nodes: Sequence[Participant],
-    round: int,
-    arrived: Sequence[tuple[Round, Spent, int]],
-    before_learning: Callable[[], None],
-) -> list[RoundReport]:
-    """Let all grade before one learns: where a reward fails, all models are of the same round."""
-    graded = [
-        node.grade(round, received) if isinstance(node, Node) else None
-        for node, (received, _, _) in zip(nodes, arrived, strict=True)
-    ]
-    before_learning()
-    reports = []
-    for node, (received, spent, size_bytes), grades in zip(nodes, arrived, graded, strict=True):
-        if isinstance(node, Node):
-            reports.append(node.use(round, received, spent, size_bytes, grades))
-        else:
-            reports.append(node.use(round, received, spent, size_bytes))
-    return reports
+    return [node.use(round, *each) for node, each in zip(nodes, arrived, strict=True)]
 
 
 @contextmanager
