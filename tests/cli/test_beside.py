@@ -131,7 +131,6 @@ NAIVE = {
     "a folder of sites": ("evil.pth", "-c", "import site; site.addsitedir('.')"),
     "a distribution": ("evil_command", "-c", LOAD_COMMANDS),
     "a backend of matplotlib": ("evil_command", "-c", PLOT),
-    "pytest": ("conftest", "-m", "pytest", "--collect-only", "-p", "no:cacheprovider"),
 }
 """Name in a mark, and a program that is started without care."""
 
