@@ -91,12 +91,12 @@ def variables_of(config: RunConfig, model: str) -> Mapping[str, object]:
         if name in nodes:
             return nodes[name].chat_template_kwargs
 
-    learners = [*config.learners.values()]
+    learners = list(config.learners.values())
     for node in learners:
         if node.model == model:
             return node.chat_template_kwargs
 
-    first = learners[0].chat_template_kwargs
+    first: Mapping[str, object] = learners[0].chat_template_kwargs if learners else {}
     if all(node.chat_template_kwargs == first for node in learners):
         return first
     return {}
