@@ -162,6 +162,11 @@ def whole_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(beside, ignore_errors=True)
 
 
+def is_of_no_reader(error: OSError) -> bool:
+    """Tell whether a stream could not be written as nobody reads it: a pipe, or a terminal."""
+    return error.errno in (errno.EPIPE, errno.EIO)
+
+
 def write_nowhere(stream: IO[str]) -> None:
     """Lose what is still written to a stream whose reader has gone: it would fail once more."""
     with suppress(OSError):  # a stream in memory has no descriptor

@@ -1,5 +1,7 @@
-"""A run whose reader goes away, as in ``potluck run RECIPE | head``."""
+"""A run whose reader goes away (``potluck run RECIPE | head``), or whose terminal is closed."""
 
+import os
+import pty
 import subprocess
 import sys
 
@@ -45,3 +47,28 @@ def test_a_run_that_nobody_reads_any_more_is_saved_as_after_sigterm(tmp_path, di
     assert process.returncode == 130
     checkpoints = list((tmp_path / "out" / "a" / "checkpoints").iterdir())
     assert len(checkpoints) == 1
+
+
+@pytest.mark.parametrize("where", ["--one-process", "--display=live"])
+def test_a_run_whose_terminal_is_closed_is_saved(tmp_path, where):
+    recipe = f"{RECIPE}node.b = {{model = 'builtin:digits-small', learning_rate = 1e-3}}\n"
+    (tmp_path / "case.toml").write_text(recipe)
+    words = ["run", "case.toml", where, "--out", "out"]
+    screen, terminal = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "potluck", *words],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,  # no SIGHUP comes: what is written fails, and nothing else tells
+    ) as process:
+        os.close(terminal)
+        seen = b""
+        while b"round 3" not in seen:
+            seen += os.read(screen, 4096)
+        os.close(screen)
+
+    assert process.returncode == 130
+    saved = [[*(tmp_path / "out" / node / "checkpoints").iterdir()] for node in "ab"]
+    assert [len(each) for each in saved] == [1, 1]

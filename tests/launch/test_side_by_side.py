@@ -108,7 +108,7 @@ def pays(completions, **columns):
     \"\"\"Pays by the text; within a control its process is killed, or its starter stopped.\"\"\"
     global calls
     calls += 1
-    if calls == 6 and os.environ.get("HITS") == "kill":
+    if calls == 12 and os.environ.get("HITS") == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if calls == 2 and os.environ.get("HITS") == "stop":
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])

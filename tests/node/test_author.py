@@ -113,7 +113,7 @@ class Stand(Participant):
     def generate_and_send(self, round, shares):
         raise NotImplementedError
 
-    def use(self, round, arrived, spent, size_bytes):
+    def use(self, round, arrived, spent, size_bytes, graded=None):
         return spent.seconds(learn_s=16.0), size_bytes
 
 

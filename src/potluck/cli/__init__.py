@@ -18,9 +18,10 @@ from potluck.cli.base import (  # noqa: E402
     add_commands,
     app,
     complain,
+    exit_code,
     refuse_ranks_that_are_no_numbers,
 )
-from potluck.types import NonFiniteError, PotluckError  # noqa: E402
+from potluck.types import PotluckError  # noqa: E402
 
 __all__ = ["app", "comparing", "main", "models", "swarm", "training", "watching"]
 
@@ -39,7 +40,7 @@ def main() -> None:
         app(prog_name="potluck")
     except (PotluckError, OSError) as error:  # of the system: a full disk, no permission
         complain(str(error))
-        sys.exit(1 if isinstance(error, NonFiniteError) else 2)
+        sys.exit(exit_code(error))
     except KeyboardInterrupt:
         complain("stopped at once")
         sys.exit(130)

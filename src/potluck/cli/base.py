@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from potluck.files import printable, write_nowhere
-from potluck.types import PotluckError
+from potluck.files import is_of_no_reader, printable, write_nowhere
+from potluck.types import NonFiniteError, PotluckError
 from potluck.version import __version__
 
 # A text that is no number is refused by ``main``, in a line: here an error would be a traceback.
@@ -24,15 +24,28 @@ MUTE = TEAM and os.environ.get("RANK", "0") != "0"
 
 
 class RunConsole(Console):
-    """Console whose reader may go away (``| head``): a run that goes on then saves and ends, as
-    after SIGTERM; any other command ends at once."""
+    """Console whose reader may go away (``| head``, a terminal that is closed): a run that goes on
+    then saves and ends, as after SIGTERM; any other command ends at once."""
+
+    has_asked = False
+    """True: some console of this process has asked the run to end; twice would mean "at once"."""
+
+    def _check_buffer(self) -> None:
+        try:
+            super()._check_buffer()
+        except OSError as error:
+            if not is_of_no_reader(error):
+                raise
+            self.on_broken_pipe()  # which rich itself does for a pipe alone
 
     def on_broken_pipe(self) -> None:
-        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL and not RunConsole.has_asked:
             super().on_broken_pipe()
         self.quiet = True
         write_nowhere(self.file)
-        os.kill(os.getpid(), signal.SIGTERM)
+        if not RunConsole.has_asked:
+            RunConsole.has_asked = True
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 out = RunConsole(highlight=False, emoji=False, quiet=MUTE)
@@ -64,6 +77,11 @@ def say(text: str) -> None:
 
 def complain(text: str) -> None:
     err.print(f"potluck: {printable(text, limit=2000)}", markup=False, soft_wrap=True)
+
+
+def exit_code(error: PotluckError | OSError) -> int:
+    """Choose the exit code: 1 where something broke down, 2 where its user can mend it."""
+    return 1 if isinstance(error, NonFiniteError) else 2
 
 
 @contextmanager

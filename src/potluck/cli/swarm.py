@@ -13,7 +13,7 @@ from potluck.builder.consent import require_consent
 from potluck.builder.task import require_trusted
 from potluck.cli import options
 from potluck.cli.base import app, complain, err, out, prepare_process, say, stoppable
-from potluck.cli.training import AT_ONCE, opened, skipped_text, tell_end
+from potluck.cli.training import AT_ONCE, opened, skipped_text, tell_end, telling_what_is_saved
 from potluck.cli.watching import shown_in_browser
 from potluck.config import ConfigError, RunConfig, from_tree, load, read_tree
 from potluck.files import JOINED, printable
@@ -59,7 +59,12 @@ def join_command(
         with nullcontext() if "lines" in displays else loading:
             from potluck.launch.in_process import join
         with page as stay:
-            with opened(displays, place, config, resume) as shown:
+            # Its own: the run's recipe.json is also that of other nodes in this folder.
+            command = f"join {shlex.quote(str(place / name / JOINED))} --as {name}"
+            with (
+                telling_what_is_saved(command, place, displays, trust_code),
+                opened(displays, place, config, resume) as shown,
+            ):
                 result = join(
                     config, name, place, resume=resume, display=shown, trust_code=trust_code,
                     allow_keys=allow_key or (), all_here=all_here,
@@ -68,8 +73,6 @@ def join_command(
                 if "lines" in displays and result.skipped:
                     shown.show(Notice(f"{name}: {skipped_text(result)}"))
             if "lines" not in displays:
-                # Its own: the run's recipe.json is also that of other nodes in this folder.
-                command = f"join {shlex.quote(str(place / name / JOINED))} --as {name}"
                 tell_end(result, command, place, trust_code)
             if not result.interrupted:
                 stay()

@@ -3,8 +3,8 @@
 import json
 import shlex
 import signal
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -21,6 +21,7 @@ from potluck.cli.base import (
     app,
     complain,
     err,
+    exit_code,
     out,
     prepare_process,
     refuse_torchrun,
@@ -38,6 +39,7 @@ from potluck.node.storage.same_run import require_folder
 from potluck.reports.answers import told
 from potluck.reports.events import Display
 from potluck.show.terminal.live import Watched, open_displays
+from potluck.types import PotluckError
 
 if TYPE_CHECKING:
     from potluck.launch.rounds import RunResult
@@ -164,7 +166,8 @@ def run_command(
         if not (resume and config.control and WholeRun(config, place).is_done):
             if one_process or TEAM or len(config.node) == 1:
                 result = _run(config, place, resume, trust_code, display)
-                code = tell_end(result, f"run {_recipe_of(place)}", place, trust_code)
+                command = f"run {_recipe_of(place)}"
+                code = tell_end(result, command, place, trust_code, config.control)
             else:
                 code = _run_apart(config, place, resume, trust_code, display)
         if not code and config.control:
@@ -195,7 +198,7 @@ def _run_apart(
 ) -> int:
     with opened(displays, place, config, resume) as shown:
         ended = run_local_swarm(config, place, resume=resume, display=shown, trust_code=trust_code)
-    return _tell_ends(ended, place, trust_code)
+    return _tell_ends(ended, place, trust_code, config.control)
 
 
 def _run_controls(config: RunConfig, place: Path, trust_code: bool) -> int:
@@ -216,7 +219,11 @@ def _run(
 ) -> "RunResult":
     with out.status("loading torch and transformers ..."):
         from potluck.launch.in_process import run
-    with opened(displays, place, config, resume) as display:
+    resuming = f"run {_recipe_of(place)}"
+    with (
+        telling_what_is_saved(resuming, place, displays or [], trust_code, config.control),
+        opened(displays, place, config, resume) as display,
+    ):
         whole = replace(config, control=())  # made by this command, behind the run
         return run(whole, place, resume=resume, display=display, trust_code=trust_code)
 
@@ -230,7 +237,36 @@ def opened(
     return open_displays(displays or ["live"], Watched(out, config.end, max(saved, default=0)))
 
 
-def tell_end(result: "RunResult", command: str, place: Path, trust_code: bool) -> int:
+@contextmanager
+def telling_what_is_saved(
+    command: str,
+    place: Path,
+    displays: Sequence[str],
+    trust_code: bool,
+    controls: Sequence[str] = (),
+) -> Iterator[None]:
+    """Say behind an error whether the run was saved, and how to go on with it. Of a node whose
+    display is lines its parent says so, which reads its last line as the error."""
+    try:
+        yield
+    except PotluckError as error:
+        notes = getattr(error, "__notes__", ())
+        if not notes or "lines" in displays:
+            raise
+        complain(str(error))
+        for note in notes:
+            complain(note)
+        _say_command(command, place, trust_code, controls)
+        raise typer.Exit(exit_code(error)) from error
+
+
+def tell_end(
+    result: "RunResult",
+    command: str,
+    place: Path,
+    trust_code: bool,
+    controls: Sequence[str] = (),
+) -> int:
     """Say where the run is, and how to go on with one that was stopped; return the exit code."""
     say(f"potluck show {result.folder}")
     if result.skipped:
@@ -238,7 +274,7 @@ def tell_end(result: "RunResult", command: str, place: Path, trust_code: bool) -
     if not result.interrupted:
         return 0
     say(f"stopped after {result.rounds} rounds, saved; go on with:")
-    _say_command(command, place, trust_code)
+    _say_command(command, place, trust_code, controls)
     return 130
 
 
@@ -247,7 +283,9 @@ def skipped_text(result: "RunResult") -> str:
     return f"{done} rounds were done, {result.skipped} skipped: the others were ahead"
 
 
-def _tell_ends(ended: LocalSwarmResult, place: Path, trust_code: bool) -> int:
+def _tell_ends(
+    ended: LocalSwarmResult, place: Path, trust_code: bool, controls: Sequence[str]
+) -> int:
     """Say once what several nodes complain of, and how to go on; return the exit code."""
     begun = (place / "recipe.json").is_file()
     failed = {name: code for name, code in ended.codes.items() if code and code not in STOPPED}
@@ -273,7 +311,7 @@ def _tell_ends(ended: LocalSwarmResult, place: Path, trust_code: bool) -> int:
         say(f"potluck show {place}")
         if not is_over:
             say("to go on from what is saved:" if failed else "stopped, saved; go on with:")
-            _say_command(f"run {_recipe_of(place)}", place, trust_code)
+            _say_command(f"run {_recipe_of(place)}", place, trust_code, controls)
     return 0 if is_over else 130 if ended.interrupted else code or 130
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from potluck.config import ConfigError, RunConfig
+from potluck.config import RunConfig
 from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
 from potluck.files import write_atomically
 from potluck.node.loop import Node, step
@@ -22,6 +22,7 @@ from potluck.reports.events import Alert, Display, Evaluated, Notice, PhaseProgr
 from potluck.reports.runs import EVALUATION, read_lines
 from potluck.show.notebook import Look
 from potluck.tasks import Split
+from potluck.types import NonFiniteError, PotluckError
 
 PAUSE_S = 0.1
 STAY_S = 30.0
@@ -45,6 +46,8 @@ class StoppableProgress:
         self.interrupted = interrupted
         self.is_begun = False
         """True: a node has learned and others have not: a checkpoint would be of two rounds."""
+        self.is_learning = False
+        """True: from where a model may change in a round until all nodes have learned."""
         self._display, self._shown = display, dict[str, PhaseProgress]()
 
     def __call__(self, node: str, phase: str, done: int, total: int) -> None:
@@ -52,6 +55,7 @@ class StoppableProgress:
         if self._shown.get(node) != event:  # while it writes, a node tells of each token
             self._display.show(event)
         self._shown[node] = event
+        self.is_learning |= phase == "learn"
         # Learning changes the model, so it is not broken off half-way.
         if phase != "learn" and not self.is_begun and self.interrupted():
             raise Stopped
@@ -85,7 +89,7 @@ class LocalRounds:
     def run(self, first: int, *, is_over: bool) -> RunResult:
         """Run the rounds from ``first`` to the last one, or to where ``stop_when`` ends them;
         none if it ended them before (``is_over``)."""
-        config, done, stopped, whole = self.config, first, False, True
+        config, done, stopped = self.config, first, False
         seen, saved = first - 1, first  # rounds up to which was evaluated, and saved
         last: dict[str, SplitAccuracy] = {}
         everybody = [*self.nodes, *self.authors]
@@ -103,9 +107,8 @@ class LocalRounds:
                     if self.evaluate_meanwhile(round):
                         done = round
                         break
-                whole = False  # until all have learned
                 reports = self._round(turns, round)
-                whole, done = True, round + 1
+                done = round + 1
                 for node, report in zip(everybody, reports, strict=True):
                     self.display.show(RoundDone(node.name, report))
                     for alert in doubts[node.name].new(report):
@@ -132,9 +135,11 @@ class LocalRounds:
                     self._stay()
         except Stopped:
             stopped = True
-        except ConfigError:  # a callback's
-            if whole and done > first:
-                self.save(done)
+        except NonFiniteError:  # the models may be what is broken
+            raise
+        except PotluckError as error:  # a reward, a judge or a server that failed; a callback
+            if done > first and not self.progress.is_begun and not self.progress.is_learning:
+                self._save_after(error, done)
             raise
         finally:
             for node in self.nodes:
@@ -149,8 +154,17 @@ class LocalRounds:
         for nodes in turns:
             reports += step(nodes, round)
             self.progress.is_begun = True
-        self.progress.is_begun = False
+        self.progress.is_begun = self.progress.is_learning = False
         return reports
+
+    def _save_after(self, error: PotluckError, done: int) -> None:
+        """Save what was learned before ``error``, and note on it that it was."""
+        try:
+            self.save(done)
+        except OSError as another:  # such as a full disk; the first error is what to mend
+            error.add_note(f"what was learned since the last checkpoint is not saved: {another}")
+        else:
+            error.add_note(f"saved after {done} rounds; when it is mended, go on with --resume")
 
     def _stay(self) -> None:
         """Stay while a node that learns may still fetch the last texts of these authors."""

@@ -27,7 +27,7 @@ from potluck.config import RunConfig
 from potluck.exchange import Received, Round
 from potluck.node.learning.base import Learning, UpdateReport
 from potluck.node.learning.batch import pack
-from potluck.node.participant import Clock, Participant, Spent
+from potluck.node.participant import Clock, GradedRound, Participant, Spent
 from potluck.node.report import lines_of, report_of, sample
 from potluck.node.selection import Replays, Selection, UnreadReason, read
 from potluck.objective.habit import GradedAnswer, HabitTest, silenced_answers
@@ -104,11 +104,25 @@ class Node(Participant):
         generator.manual_seed(self.seed(round, "write"))
         return RandomSampler(generator, self.config.sampling.drawing)
 
-    def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
-        with Clock() as learning, error_context(round, self.name):
+    def grade(self, round: int, arrived: Round) -> GradedRound:
+        with Clock() as grading, error_context(round, self.name):
             read = partial(self.read, replays=self.replays())
             selection = self.pace.select(round, arrived, read)
             groups = self._grade(round, selection)
+        return GradedRound(selection, groups, grading.seconds)
+
+    def use(
+        self,
+        round: int,
+        arrived: Round,
+        spent: Spent,
+        size_bytes: int,
+        graded: GradedRound | None = None,
+    ) -> RoundReport:
+        if graded is None:
+            graded = self.grade(round, arrived)
+        selection, groups = graded.selection, graded.groups
+        with Clock() as learning, error_context(round, self.name):
             self.pace.remember(round, groups)
             answers = [
                 GradedAnswer(group.problem.id, row.completion.author, reward, row.text)
@@ -130,7 +144,7 @@ class Node(Participant):
             size_bytes=size_bytes,
             server_apart=apart,
             server_apart_first=apart if first is None else first,
-            seconds=spent.seconds(learning.seconds),
+            seconds=spent.seconds(graded.seconds + learning.seconds),
             absent=tuple(sorted(attendance.absent(round))),
             heard=attendance.note(round, arrived, report.sources, me=self.name),
             finished=self._finished(arrived),
@@ -181,24 +195,39 @@ class Node(Participant):
 
 
 def step(nodes: Sequence[Participant], round: int) -> list[RoundReport]:
-    """Do one round of nodes that share a process: all write and send, then all learn. Nodes at
-    their own pace do it one by one. One thread: a run repeats to the last bit, a debugger can
-    follow."""
+    """Do one round of nodes that share a process: all write and send, then all grade, then all
+    learn. Nodes at their own pace do it one by one. One thread: a run repeats to the last bit, a
+    debugger can follow."""
     # After a crash: this round is stored, so nothing is written again, only learned.
     if stored := _stored(nodes, round):
         if not _stored(nodes, round + 1):
             for node, its in zip(nodes, stored, strict=True):
                 own = {c.problem_id for c in its.completions if c.author == node.name}
                 node.begin(round + 1, its.received_by(node.name, round), own)
-        pairs = zip(nodes, stored, strict=True)
-        return [node.use(round, its, Spent(), node.record.size(round)) for node, its in pairs]
+        again = [
+            (its, Spent(), node.record.size(round)) for node, its in zip(nodes, stored, strict=True)
+        ]
+        return _grade_and_learn(nodes, round, again)
     opened = [node.open(round) for node in nodes]
     sent = [node.send(each) for node, each in zip(nodes, opened, strict=True)]
     for node, each in zip(nodes, sent, strict=True):
         node.begin(round + 1, each.looked, {share.problem_id for share in each.shares})
     # All store the round before one learns from it: after a crash nobody writes it again.
     arrived = [node.receive(each) for node, each in zip(nodes, sent, strict=True)]
-    return [node.use(round, *each) for node, each in zip(nodes, arrived, strict=True)]
+    return _grade_and_learn(nodes, round, arrived)
+
+
+def _grade_and_learn(
+    nodes: Sequence[Participant], round: int, arrived: Sequence[tuple[Round, Spent, int]]
+) -> list[RoundReport]:
+    """Let all grade before one learns: where a reward fails, all models are of the same round."""
+    graded = [
+        node.grade(round, received) for node, (received, _, _) in zip(nodes, arrived, strict=True)
+    ]
+    return [
+        node.use(round, *each, graded=its)
+        for node, each, its in zip(nodes, arrived, graded, strict=True)
+    ]
 
 
 @contextmanager

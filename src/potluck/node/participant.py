@@ -9,12 +9,14 @@ from potluck.exchange import Exchange, ExchangeError, Received, Round
 from potluck.files import derived_seed
 from potluck.node.pace.base import Pace
 from potluck.node.report import of_traffic
+from potluck.node.selection import Selection
 from potluck.node.storage.record import Record
 from potluck.reports import RoundReport, as_line
 from potluck.rollout.base import TICK_S, Progress, RolloutRequest
 from potluck.rollout.texts.base import NOTHING, Cost, TextEngine
 from potluck.schedule import Share
 from potluck.tasks import Task
+from potluck.types import Group
 
 NodeProgress = Callable[[str, str, int, int], None]
 """Called with (node, phase, done, total) during everything that takes long."""
@@ -48,6 +50,16 @@ class OpenRound:
     spent: Spent
 
 
+@dataclass(frozen=True, slots=True)
+class GradedRound:
+    """A round's completions as a node has read and graded them; nothing was learned yet."""
+
+    selection: Selection
+    groups: list[Group]
+    seconds: float
+    """Time that this took."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Participant(ABC):
     name: str
@@ -62,10 +74,22 @@ class Participant(ABC):
     def generate_and_send(self, round: int, shares: Sequence[Share]) -> Spent:
         """Write this node's shares of the round and send them."""
 
+    def grade(self, round: int, arrived: Round) -> GradedRound | None:
+        """Read and grade a round's completions; None: this participant does not learn."""
+        return None
+
     @abstractmethod
-    def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
+    def use(
+        self,
+        round: int,
+        arrived: Round,
+        spent: Spent,
+        size_bytes: int,
+        graded: GradedRound | None = None,
+    ) -> RoundReport:
         """Learn from a round's completions, if this participant learns, and report.
-        ``size_bytes``: size of the file that they are stored in."""
+        ``size_bytes``: size of the file that they are stored in. Where they were not ``graded``
+        yet, a node that learns does it first."""
 
     def draw(self, round: int, received: Received) -> Sequence[Share]:
         return self.pace.draw(round, received)
@@ -183,7 +207,14 @@ class Author(Participant):
             self.progress(self.name, "wait", 0, 1)
             time.sleep(TICK_S)
 
-    def use(self, round: int, arrived: Round, spent: Spent, size_bytes: int) -> RoundReport:
+    def use(
+        self,
+        round: int,
+        arrived: Round,
+        spent: Spent,
+        size_bytes: int,
+        graded: GradedRound | None = None,
+    ) -> RoundReport:
         """Report what came. The cost of a round sent before a crash is in cost.json alone."""
         report = RoundReport(
             round=round,

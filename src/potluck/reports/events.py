@@ -12,7 +12,7 @@ from typing import Literal, Protocol, TextIO
 
 import msgspec
 
-from potluck.files import write_nowhere
+from potluck.files import is_of_no_reader, write_nowhere
 from potluck.reports.rounds import EvaluationReport, RoundReport
 
 PHASE_EVERY_S = 0.1
@@ -158,7 +158,9 @@ class EventLines:
             self._shown_s[key] = now_s
         try:
             print(encode_event(event), file=self._out, flush=True)
-        except BrokenPipeError:
+        except OSError as error:
+            if not is_of_no_reader(error):
+                raise
             self._is_closed = True  # once: a second signal means "at once"
             write_nowhere(self._out)
             os.kill(os.getpid(), signal.SIGTERM)
