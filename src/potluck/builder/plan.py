@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from msgspec.structs import replace
 from rich.console import Group as Stacked
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -23,6 +24,7 @@ from potluck.builder.memory import (
     verdict,
 )
 from potluck.builder.prepare import OWN_TASK, Prepared, absences, pinned, prepare
+from potluck.builder.prompts import shown_prompts
 from potluck.builder.task import code_of
 from potluck.config import AnyRecipe, RunConfig, as_config
 from potluck.config.control import controls_of
@@ -111,10 +113,16 @@ def _tokens_of(config: RunConfig, name: str, shape: Shape | None, mean: float) -
 
 
 def check(
-    config: RunConfig, *, trust_code: bool = False, gpu: str = "", one_process: bool = False
+    config: RunConfig,
+    *,
+    trust_code: bool = False,
+    gpu: str = "",
+    one_process: bool = False,
+    prompt: bool = False,
 ) -> Stacked:
     """Describe a run and its cost, to be printed; with a ``gpu``, whether the nodes fit, which take
-    turns in ``one_process``. Arguments and errors are those of ``plan_cost``."""
+    turns in ``one_process``; with ``prompt``, each node's first one. Further arguments and errors
+    are those of ``plan_cost``."""
     gib = gpu_gib(gpu) if gpu else 0.0
     plan = plan_cost(config, trust_code=trust_code, gpu=gpu)
     code = [] if trust_code else code_of(config)
@@ -132,6 +140,7 @@ def check(
         _token_table(plan),
         *map(Text, _money_lines(config, plan)),
         *map(Text, control_lines(config)),
+        *(_prompt_lines(config, plan) if prompt else ()),
         *(Text("\nnot looked at:") for _ in unseen[:1]),
         *unseen,
         Text("\nnothing was started; --json prints the recipe with every default"),
@@ -220,6 +229,15 @@ def _money_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
                 f"{each.written:,}, reads {each.read:,} and trains on as many: at most {usd:.4f} "
                 f"USD a round, {usd * config.end:,.2f} in {config.end}, evaluations apart"
             )
+
+
+def _prompt_lines(config: RunConfig, plan: CostPlan) -> Iterator[RenderableType]:
+    task, readers = plan.inspection.task, plan.inspection.readers
+    yield Text()
+    if task and readers:
+        yield from shown_prompts(config, task, readers)
+    else:
+        yield Text("no prompt can be shown: what it is made of is not looked at")
 
 
 def control_lines(config: RunConfig) -> Iterator[str]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from potluck.builder import checks
 from potluck.builder.memory import Prompts
 from potluck.builder.objective import digests_of
-from potluck.builder.prompts import require_prompts
+from potluck.builder.prompts import notes_on_prompts, require_prompts
 from potluck.builder.task import (
     make_task,
     notes_on,
@@ -26,7 +26,7 @@ from potluck.builder.task import (
     require_problems,
 )
 from potluck.config import RunConfig
-from potluck.model import ModelError
+from potluck.model import ModelError, Reader
 from potluck.model.digest import notes_on_base, require_base
 from potluck.model.loading import require_device, require_plain_weights, require_weights
 from potluck.node.storage import checkpoint
@@ -59,6 +59,8 @@ class Prepared:
     """True: completions go as text, too."""
     notes: list[str]
     """Lines to read before a number of the run is trusted."""
+    readers: Mapping[str, Reader]
+    """Reader of each node that learns, of those that were compared."""
     unseen: list[str]
     """Parts that could not be looked at, and why."""
 
@@ -133,11 +135,12 @@ def prepare(
     notes += notes_on_environment(task) if task else []
     notes += checks.notes_on_trust(config, folder, names)
     notes += notes_on_authors(mine, task) if task else []
+    notes += notes_on_prompts(config, task, readers) if task and known else []
     notes += checks.notes_on_tokenizers(groups)
     notes += checks.notes_on_devices(mine) if devices else []
     for node in mine.trained_here.values():
         notes += notes_on_base(node.model) if known else []
-    return Prepared(task, digests, prompts, sends_text, notes, unseen)
+    return Prepared(task, digests, prompts, sends_text, notes, readers, unseen)
 
 
 def absences(config: RunConfig) -> dict[str, str]:

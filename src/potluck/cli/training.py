@@ -132,6 +132,10 @@ def run_command(
     gpu: Annotated[
         str, typer.Option("--gpu", help="With --check: does it fit? h100, rtx4090, ... or GiB")
     ] = "",
+    prompt: Annotated[
+        bool,
+        typer.Option("--prompt", help="With --check: print each node's first prompt"),
+    ] = False,
     one_process: Annotated[
         bool,
         typer.Option("--one-process", help="All nodes in this process: the same bits each time"),
@@ -157,9 +161,20 @@ def run_command(
         raise ConfigError("--json prints a recipe and starts nothing, so it needs --check")
     if gpu and not check:
         raise ConfigError("--gpu only plans, so it needs --check; [node.NAME] device places a run")
+    if prompt and (as_json or not check):
+        raise ConfigError(
+            "--prompt shows what is asked, and starts nothing: give --check, no --json"
+        )
     prepare_process(config.threads)
     if check:
-        return _check(config, as_json, trust_code=trust_code, gpu=gpu, one_process=one_process)
+        return _check(
+            config,
+            as_json,
+            trust_code=trust_code,
+            gpu=gpu,
+            one_process=one_process,
+            prompt=prompt,
+        )
     page = shown_in_browser(place, display or [], web=web, at=web_at, token=web_token)
     with stoppable(AT_ONCE), page as stay:
         code = 0
@@ -182,11 +197,17 @@ def run_command(
 
 
 def _check(
-    config: RunConfig, as_json: bool, *, trust_code: bool, gpu: str, one_process: bool
+    config: RunConfig,
+    as_json: bool,
+    *,
+    trust_code: bool,
+    gpu: str,
+    one_process: bool,
+    prompt: bool,
 ) -> None:
     with out.status("loading torch and transformers ..."):
         from potluck.builder.plan import check
-    checked = check(config, trust_code=trust_code, gpu=gpu, one_process=one_process)
+    checked = check(config, trust_code=trust_code, gpu=gpu, one_process=one_process, prompt=prompt)
     if as_json:  # for a file, so it is not folded
         print(json.dumps(as_tree(config), indent=2))
     else:

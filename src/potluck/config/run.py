@@ -141,7 +141,7 @@ class NodeConfig(Options, frozen=True, kw_only=True):
     """Kernel of attention; "auto": what transformers takes for the model."""
     chat_template_kwargs: Mapping[str, TemplateValue] = MappingProxyType({})
     """Variables of the model's chat template, such as ``{enable_thinking = false}``: truth values,
-    numbers, texts, or lists of texts. A template ignores those that it does not know."""
+    numbers, texts, or lists of texts. One that the template never names is refused."""
     lora: LoraConfig | None = None
     """With this table the node trains adapters; the model's own weights stay as they are."""
     optimizer: Literal["adam", "adamw", "adamw-8bit"] = "adam"

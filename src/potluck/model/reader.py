@@ -117,6 +117,10 @@ class Reader:
         """Decode the tokens, special ones left out. Ids of a peer may be any."""
         return self._decode([int(id) for id in token_T if id < self.vocabulary], skip_special=True)
 
+    def shown(self, ids: Sequence[int]) -> str:
+        """Decode ids as they are, special tokens by their names."""
+        return self._decode(ids)
+
     def encode(self, prompt_P: np.ndarray, text: str) -> list[int] | None:
         """Find the tokenizer's own ids of a text behind a prompt, none of them special; None if no
         ids decode to it."""
