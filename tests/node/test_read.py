@@ -184,3 +184,45 @@ def test_texts_of_one_piece_without_end_are_read_or_refused(name, piece):
     row = read(written(text), PROBLEM, policy, LIMITS)
     if row not in get_args(UnreadReason):
         assert said_behind(policy, row.prompt_P, row.token_T[:-1]) == text
+
+
+def opening(name, end):
+    """A model of this tokenizer whose template ends the prompt so, as what has to think does."""
+    made = unlike.policy(name)
+    tokenizer = copy.deepcopy(made.tokenizer)
+    tokenizer.chat_template = f"{{{{ messages[-1].content }}}}: {{{{ {end!r} }}}}"
+    return LanguageModel(made.network, tokenizer)
+
+
+OPENINGS = {"none": "", "think": "<think>\n", "on one line": "<think>", "begun": "<think>\nOkay, "}
+ANSWER = "we add 2 and 3</think><answer>5</answer>"
+
+
+@pytest.mark.parametrize("author", OPENINGS)
+@pytest.mark.parametrize("reader", OPENINGS)
+def test_what_the_author_s_template_opened_is_read_exactly_or_left_out(author, reader):
+    writes, reads = (
+        opening("byte-level, single digits", OPENINGS[author]),
+        opening("think tags", OPENINGS[reader]),
+    )
+    ids = [*writes.encode(writes.prompt(PROBLEM), ANSWER), writes.stop_id]
+    sent = writes.spelled(sampled(ids), PROBLEM, most_bytes=1000)
+    assert sent.text == OPENINGS[author] + ANSWER
+
+    row = read(sent, PROBLEM, reads, LIMITS)
+    if not sent.text.startswith(OPENINGS[reader]):
+        assert row == "other opening"
+        return
+    assert row.text == sent.text  # as it is graded
+    behind = said_behind(reads, reads.prompt(PROBLEM), row.token_T[:-1])
+    assert OPENINGS[reader] + behind == sent.text
+
+
+def test_the_same_ids_behind_another_opening_are_another_answer():
+    writes, reads = opening("think tags", "<think>\n"), opening("think tags", "")
+    ids = [*writes.encode(writes.prompt(PROBLEM), ANSWER), writes.stop_id]
+    sent = writes.spelled(sampled(ids), PROBLEM, most_bytes=1000)
+    assert read(sent, PROBLEM, writes, LIMITS).text == sent.text
+    assert read(sent, PROBLEM, reads, LIMITS) == "other opening"
+    lie = replace(sent, text=sent.text + "7")
+    assert read(lie, PROBLEM, writes, LIMITS) == "inexact text"

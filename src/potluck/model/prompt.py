@@ -187,5 +187,12 @@ def opening_of(text: str, problem: Problem, *, templated: bool) -> tuple[str, bo
     return opening, leaves_open
 
 
+def opens_otherwise(text: str, opening: str) -> bool:
+    """Tell whether an answer does not begin with ``opening``, or thinks where that is empty."""
+    if opening:
+        return not text.startswith(opening)
+    return bool(re.match(rf"\s*[<\[◁](?:{THOUGHTS})[>\]▷]", text, re.IGNORECASE))
+
+
 def _closing(tag: str) -> str:
     return f"{tag[0]}/{tag[1:]}"

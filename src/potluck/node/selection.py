@@ -29,6 +29,7 @@ from potluck.episode import (
     turns_in,
 )
 from potluck.model import Reader
+from potluck.model.prompt import opens_otherwise
 from potluck.types import Completion, Episode, Observed, Problem, Row
 
 REPLAY_S = 30.0
@@ -193,8 +194,9 @@ def read(
         return "no log-probabilities"
     if replays:
         return _played(completion, problem, model, replays, room)
-    if not (as_text or completion.text in (None, model.said(completion, problem))):
-        return "inexact text"
+    if not as_text and completion.text not in (None, model.said(completion, problem)):
+        is_other = opens_otherwise(completion.text or "", model.opening(problem))
+        return "other opening" if is_other else "inexact text"
     return Row(completion, prompt_P, token_T, model.answer(problem, token_T))
 
 
