@@ -234,6 +234,16 @@ def test_tools_are_in_the_prompt_and_a_model_that_hears_of_none_is_refused():
             dialects.made("gemma", template).require_turns(dialects.PROBLEM)
 
 
+def test_a_template_that_opens_thoughts_before_each_turn_is_refused_where_there_are_turns():
+    begins = "add_generation_prompt %}{{ '<|im_start|>assistant\\n"
+    assert begins in dialects.QWEN
+    closes = dialects.QWEN.replace(begins, rf"{begins}<think>\n\n</think>\n\n")
+    dialects.made("qwen", closes).require_turns(dialects.PROBLEM)
+    opens = dialects.QWEN.replace(begins, rf"{begins}<think>\n")
+    with pytest.raises(ModelError, match=r"opens '<think>' before each turn.*chat_template_kwargs"):
+        dialects.made("qwen", opens).require_turns(dialects.PROBLEM)
+
+
 def test_a_template_that_ends_turns_by_another_token_is_named():
     silent = dialects.GEMMA.replace("for m in messages", "for m in messages if m.role == 'user'")
     for template in (dialects.GEMMA.replace("<end_of_turn>", "<eot>"), silent):
