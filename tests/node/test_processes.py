@@ -5,6 +5,8 @@ All that they do is in ``tests/process_group_session.py``, which is started once
 
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -263,3 +265,33 @@ def test_what_several_processes_cannot_do_is_refused_by_name(key, value, words):
     require_processes(from_tree(tree), SINGLE_PROCESS, task=None)
     with pytest.raises(ConfigError, match=rf"\[node.one.*{words}"):
         require_processes(from_tree(tree), ProcessGroup(0, 3), task=None)
+
+
+def test_one_that_waits_for_others_in_vain_says_so_and_ends_at_ctrl_c(tmp_path):
+    (tmp_path / "case.toml").write_text(
+        """
+        name = "case"
+        task = {name = "digits"}
+        node.a = {model = "builtin:digits-small"}
+        """
+    )
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    left = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "potluck", "run", "case.toml"],
+        cwd=tmp_path,
+        env=os.environ | left,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout
+        said = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == -signal.SIGINT
+    assert said.startswith(
+        f"WORLD_SIZE is 2, so this process waits for the others at 127.0.0.1:{port}"
+    )
+    assert "unset WORLD_SIZE" in said
+    assert not (tmp_path / "runs").exists()

@@ -80,7 +80,7 @@ def run_nodes(local: LocalNodes, display: Display) -> RunResult:
     say = partial(_tell, display)
     if local.config.threads:
         torch.set_num_threads(local.config.threads)
-    with process_group() as processes:
+    with process_group(say) as processes:
         if processes.rank:
             return _run_worker(processes, local)
         try:

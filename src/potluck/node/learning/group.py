@@ -11,7 +11,9 @@ is for. What travels here is pickled, by torch: these processes are one user's o
 
 import atexit
 import os
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,6 +28,10 @@ T = TypeVar("T")
 
 TIMEOUT = timedelta(days=7)
 """A follower waits while the leader grades, and while it waits for other nodes."""
+
+
+SILENT_S = 10.0
+"""Time after which it is told that processes do not find each other yet."""
 
 
 class ProcessGroupError(PotluckError):
@@ -69,14 +75,14 @@ SINGLE_PROCESS = ProcessGroup()
 
 
 @contextmanager
-def process_group() -> Iterator[ProcessGroup]:
+def process_group(say: Callable[[str], None] = lambda text: None) -> Iterator[ProcessGroup]:
     """Join the processes that the environment tells of; yield SINGLE_PROCESS if it tells of none.
-    Raise ProcessGroupError if they do not find each other."""
+    Raise ProcessGroupError if they do not find each other; ``say`` is told while they do not."""
     if int(os.environ.get("WORLD_SIZE") or 1) <= 1:
         yield SINGLE_PROCESS
         return
     if not distributed.is_initialized():
-        _init_process_group()
+        _init_process_group(say)
     yield ProcessGroup(distributed.get_rank(), distributed.get_world_size())
     # Not now: torchrun's processes find each other once, and another run may follow. Nor after
     # an error, where the others may be in the middle of something and this would wait for them.
@@ -84,7 +90,19 @@ def process_group() -> Iterator[ProcessGroup]:
     atexit.register(_destroy_process_group)
 
 
-def _init_process_group() -> None:
+def _init_process_group(say: Callable[[str], None]) -> None:
+    place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    waiting = (
+        f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, so this process waits for the others at {place}"
+        f"; torchrun starts them all. To run without it, unset WORLD_SIZE and RANK"
+    )
+    late = threading.Timer(SILENT_S, say, [waiting])
+    late.daemon = True
+    late.start()
+    # While torch waits no handler of Python's is called. Nothing is begun yet that could be lost.
+    before = signal.getsignal(signal.SIGINT)
+    if is_main := threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     backend = "gloo"
     try:
         if torch.cuda.is_available():
@@ -96,6 +114,10 @@ def _init_process_group() -> None:
             f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but the processes do not find each other "
             f"({str(error).splitlines()[0]}); start them with torchrun, or unset it"
         ) from error
+    finally:
+        late.cancel()
+        if is_main:
+            signal.signal(signal.SIGINT, before)
 
 
 def _destroy_process_group() -> None:
