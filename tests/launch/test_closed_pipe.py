@@ -6,6 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from filelock import FileLock
+
+from potluck.node.storage.folder import LOCK
 
 RECIPE = """
 name = "case"
@@ -72,3 +75,25 @@ def test_a_run_whose_terminal_is_closed_is_saved(tmp_path, where):
     assert process.returncode == 130
     saved = [[*(tmp_path / "out" / node / "checkpoints").iterdir()] for node in "ab"]
     assert [len(each) for each in saved] == [1, 1]
+
+
+def test_nodes_whose_starter_is_killed_save_and_end(tmp_path):
+    recipe = f"{RECIPE}node.b = {{model = 'builtin:digits-small', learning_rate = 1e-3}}\n"
+    (tmp_path / "case.toml").write_text(recipe.replace("rounds = 500", "rounds = 90_000"))
+    words = ["run", "case.toml", "--set", "checkpoint_every=90000", "--out", "out"]
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "potluck", *words],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        while not is_of_a_round(process.stdout.readline()):
+            assert process.poll() is None
+        process.kill()
+
+    for node in "ab":
+        place = tmp_path / "out" / node
+        with FileLock(place / LOCK, timeout=60):  # held until its process has ended
+            (saved,) = (place / "checkpoints").iterdir()
+            assert 0 < int(saved.name) < 90_000
