@@ -36,8 +36,9 @@ def smol():
 
 
 def paid_by_length(completions, **columns):
-    """Pay one for an odd number of characters, so that nearly every group has both."""
-    return [float(len(text) % 2) for text in completions]
+    """Take one off for an odd number of characters, so that nearly every group has both; an answer
+    that is cut off earns no more than 0, so nothing above that is paid."""
+    return [-float(len(text) % 2) for text in completions]
 
 
 def recipe(model, data):
@@ -46,14 +47,14 @@ def recipe(model, data):
         "name": "real",
         "rounds": 2,
         "problems_per_round": 2,
-        "group_size": 6,
+        "group_size": 4,
         "threads": 2,
         "checkpoint_every": 1,
         "task": {"name": "jsonl", "path": str(data), "tags": False},
-        "sampling": {"max_new_tokens": 40, "max_total_tokens": 120},
+        "sampling": {"max_new_tokens": 16, "max_total_tokens": 100},
         "evaluation": {"problems": 2, "out_of_distribution": 0},
         "node": {
-            "smol": node | {"dtype": "bfloat16", "sampling_dtype": "bfloat16"},
+            "smol": node,
             "lora": node | {"lora": {"r": 8}, "learning_rate": 1e-4},
         },
     }
@@ -94,7 +95,7 @@ def test_two_nodes_learn_from_each_other(run):
         assert [round.updates for round in node.rounds] == [1, 1]
         for round in node.rounds:
             assert set(round.sources) == set(NAMES)
-            assert all(source.completions == 6 for source in round.sources.values())
+            assert all(source.completions == 4 for source in round.sources.values())
             assert not round.unreadable
 
 
