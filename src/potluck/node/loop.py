@@ -55,6 +55,8 @@ class Node(Participant):
     """Test of others' habits; None: their right answers are learned from as the weight has it."""
     begun: dict[int, tuple[Sequence[Share], OpenWriting]] = field(default_factory=dict)
     """The later round that is being written while this node learns, if any."""
+    compared: list[int] = field(default_factory=list)
+    """The round whose writing was compared with what learns: the first one of this process."""
 
     def draw(self, round: int, received: Received) -> Sequence[Share]:
         return self.begun[round][0] if round in self.begun else super().draw(round, received)
@@ -77,6 +79,9 @@ class Node(Participant):
             ask, sampler = self.requests(shares), self._sampler(round)
             progress = self._progress("write")
             completions = self.engine.generate(ask, sampler, author=self.name, progress=progress)
+            if not self.compared and completions:
+                self.engine.require_one_model(ask, sampler, completions)
+                self.compared.append(round)
         if not self.config.sends_logp:  # no learner of the run reads them
             completions = [replace(c, logp_T=None) for c in completions]
         if self.sends_text:

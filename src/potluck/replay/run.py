@@ -35,10 +35,11 @@ from potluck.objective.weights import Weight
 from potluck.replay.plan import ReplayError, ReplayPlan, ReplayRow
 from potluck.reports import AuthorReport, mean
 from potluck.rollout.base import RandomSampler, RolloutRequest
+from potluck.rollout.compare import first_turn
 from potluck.rollout.options import HFOptions
 from potluck.tasks import Task
 from potluck.tasks.base import graded
-from potluck.types import Completion, Group, NonFiniteError, Row
+from potluck.types import Group, NonFiniteError, Row
 
 LOOKED_AT = 32
 """Completions by which a model is recognised."""
@@ -79,7 +80,7 @@ class RecordedExchange:
         names a place, where another may lie by now. Without log-probabilities of it nothing is
         compared."""
         came = self.finish(first := self.rounds[0], Received()).completions
-        own = [_first_turn(c) for c in came if c.author == self.node and c.logp_T is not None]
+        own = [first_turn(c) for c in came if c.author == self.node and c.logp_T is not None]
         if not (own := own[:LOOKED_AT]):
             return
         prompts = [learner.policy.prompt(task.problem(c.problem_id)) for c in own]
@@ -91,15 +92,6 @@ class RecordedExchange:
                 f"{first} of {self.run}: it differs by {apart:.3g} nats a token in the mean, at "
                 f"most {allowed:g} was expected; bring that model back"
             )
-
-
-def _first_turn(completion: Completion) -> Completion:
-    """Cut an episode behind its first turn, which is read without an environment."""
-    c, logp_T = completion, completion.logp_T
-    if not c.turns or logp_T is None:
-        return c
-    only = slice(c.turns[0])
-    return Completion(c.problem_id, c.author, c.index, c.token_T[only], logp_T[only], "length")
 
 
 def replay(

@@ -114,6 +114,11 @@ class Engine:
         """
         raise NotImplementedError
 
+    def require_one_model(
+        self, requests: Requests, sampler: Sampler, written: Sequence[Completion]
+    ) -> None:
+        """Raise RolloutError if what has written is not what learns."""
+
     def prompted(self, requests: Requests) -> list[PromptedRequest]:
         """Find prompt and room of each request; raise RolloutError if a prompt leaves none."""
         found, longest = [], self.settings.longest(self.policy.context)

@@ -19,10 +19,20 @@ from transformers import PreTrainedModel
 
 from potluck.model.loading import ModelError
 from potluck.model.policy import LanguageModel
-from potluck.rollout.base import TICK_S, Engine, Progress, PromptedRequest, Requests, Sampler
+from potluck.rollout.base import (
+    TICK_S,
+    Engine,
+    Progress,
+    PromptedRequest,
+    RandomSampler,
+    Requests,
+    Sampler,
+)
 from potluck.rollout.cache import PromptReader, TurnReader
+from potluck.rollout.compare import require_one_model
 from potluck.rollout.episodes import Episodes
-from potluck.types import Completion, End
+from potluck.rollout.options import TOLERANCE
+from potluck.types import Completion, End, Sampling
 
 COMPACT_AT = 0.25  # share of the batch that must have ended before the rest is moved together
 RESUME_AT = 0.125
@@ -65,6 +75,23 @@ class HFEngine(Engine):
         self.policy.empty_cache()
         asked = [(o.problem.id, index) for o in requests for index in range(o.count)]
         return [written[each] for each in asked if each in written or not self.settings.environment]
+
+    def require_one_model(
+        self, requests: Requests, sampler: Sampler, written: Sequence[Completion]
+    ) -> None:
+        problems = {each.problem.id: each.problem for each in requests}
+        coarser = max(
+            (self.settings.dtype, str(self.policy.dtype).removeprefix("torch.")),
+            key=lambda dtype: TOLERANCE[dtype],
+        )
+        drawing = sampler.sampling if isinstance(sampler, RandomSampler) else Sampling()
+        require_one_model(
+            self.policy,
+            problems.__getitem__,
+            written,
+            temperature=drawing.temperature,
+            allowed=TOLERANCE[coarser],
+        )
 
     def _batches(self, requests: Requests) -> Iterator[Prompted]:
         """Yield batches of at most ``rows`` completions, prompts of like length together."""
