@@ -19,8 +19,9 @@ from potluck.tasks import sources
 from potluck.tasks.base import HeldTask, Split, Task, TaskError, binary_rewards, normalised
 from potluck.tasks.environments.task import EnvironmentTask, PlayOptions
 from potluck.tasks.grading import LONGEST_NUMBER, SYSTEM_PROMPTS, answer_in, one_number, same_number
+from potluck.tasks.json_rows import JsonNumber, Refuse, Repeated, SourceRow
 from potluck.tasks.math.pool import Ask, are_right, require_algebra
-from potluck.tasks.sources import Parts, Refuse, SourceRow, printable, refuse_all
+from potluck.tasks.sources import Parts, printable, refuse_all
 from potluck.types import Completion, Problem
 
 Grading = Literal["number", "exact", "math", "math-verify"]
@@ -104,7 +105,9 @@ class JsonlOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", ta
     first: ClassVar[str] = "path"
 
     def rows(self, key: str, place: str, refuse: Refuse) -> Iterable[SourceRow]:
-        return sources.file_rows(place, f"{sources.FILES} in task.{key}", self.columns, refuse)
+        wanted = f"{sources.FILES} in task.{key}"
+        names = [m[1] for m in TEMPLATE.finditer(self.question) if m[1]] or [self.question]
+        return sources.file_rows(place, wanted, self.columns, refuse, names)
 
 
 class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag="hub"):
@@ -206,7 +209,7 @@ class Table(Answered):
                 except TaskError as error:
                     bad.append(str(error))
                     continue
-                if isinstance(row, sources.Repeated):
+                if isinstance(row, Repeated):
                     for key in row.names:
                         repeated.setdefault(key, f"{key[:40]!r} ({where})")
                 self.has_messages |= isinstance(row.get(rules.question), list | dict)
@@ -305,7 +308,7 @@ def _cell(row: Mapping[str, Any], key: str, where: str) -> str:
     """Read a text, or a number as its file has it and without an exponent."""
     value = _column(row, key, where)
     match value:
-        case sources.JsonNumber():
+        case JsonNumber():
             text = value.text
         case float():
             # The Hub's library has made a float of every number of the column.
