@@ -325,9 +325,22 @@ def _cell(row: Mapping[str, Any], key: str, where: str) -> str:
 
 def _column(row: Mapping[str, Any], key: str, where: str) -> Any:
     if key not in row:
-        there = ", ".join(name[:40] for name in islice(row, 20)) or "none"
-        raise TaskError(f"{where} has no column {key!r}; it has {there}")
+        raise _no_column(row, key, where)
     return row[key]
+
+
+def _no_column(row: Mapping[str, Any], key: str, where: str, otherwise: str = "") -> TaskError:
+    """Make the error for a column that is not there; name what stands within other columns, and
+    what one may do ``otherwise`` if it is that."""
+    within = {name: value for name, value in row.items() if isinstance(value, dict) and value}
+    there = ", ".join(_with_keys(name, within.get(name, {})) for name in islice(row, 20)) or "none"
+    way_out = f"; what is within a column is not read: give it its own{otherwise}" if within else ""
+    return TaskError(f"{where} has no column {key!r}; it has {there}{way_out}")
+
+
+def _with_keys(name: str, value: Mapping[str, Any]) -> str:
+    keys = ", ".join(key[:40] for key in islice(value, 5))
+    return f"{name[:40]} (with {keys})" if keys else name[:40]
 
 
 def _asked(value: Any, key: str, where: str) -> tuple[str, str]:
@@ -335,20 +348,51 @@ def _asked(value: Any, key: str, where: str) -> tuple[str, str]:
     if isinstance(value, str):
         return "", printable(value, key, where, expected="a problem")
     messages = value if isinstance(value, list) else [value]
-    if not all(isinstance(m, dict) and isinstance(m.get("content"), str) for m in messages):
+    contents = [_content(message, key, where) for message in messages]
+    if None in contents:
         found = f"{reprlib.repr(value)} as {key!r}"
-        raise TaskError(f"{where} has {found}; expected a text, or messages")
-    roles = [m.get("role") for m in messages]
-    said = [printable(m["content"], key, where, expected="a problem") for m in messages]
+        raise TaskError(
+            f"{where} has {found}; expected a text, or messages with 'role' and 'content'"
+        )
+    roles = [message.get("role") for message in messages]
+    said = [printable(text or "", key, where, expected="a problem") for text in contents]
     if roles not in (["user"], ["system", "user"]):
+        way_out = "write earlier turns into the text of 'user'"
+        if len(roles) > 1 and roles[-1] == "assistant":
+            way_out = "drop the last one, of 'assistant': the model is to write it"
         raise TaskError(
             f"{where} has messages of {reprlib.repr(roles)} as {key!r}; expected one of 'user', "
-            f"and none or one of 'system' before it"
+            f"and none or one of 'system' before it; {way_out}"
         )
     return (said[0] if len(said) == 2 else ""), said[-1]
 
 
+def _content(message: Any, key: str, where: str) -> str | None:
+    """Read the text of a message, of its parts where it has some; None if there is none. Raise
+    TaskError for a part that is no text."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not content:
+        return None
+    texts = list[str]()
+    for part in content:
+        if not isinstance(part, dict):
+            return None
+        text = part.get("text")
+        if part.get("type", "text") != "text" or not isinstance(text, str):
+            kind = reprlib.repr(part.get("type"))
+            raise TaskError(
+                f"{where} has a part of type {kind} in messages of {key!r}; expected texts alone"
+            )
+        texts.append(text)
+    return "\n".join(texts)
+
+
 def _answer(row: Mapping[str, Any], where: str, rules: TableOptions) -> str:
+    if rules.answer not in row:
+        otherwise = ", or set task.answer = '' and let a [[reward]] read it"
+        raise _no_column(row, rules.answer, where, otherwise)
     text = _cell(row, rules.answer, where)
     if rules.answer_after:
         before, mark, text = text.partition(rules.answer_after)
