@@ -357,12 +357,14 @@ def _asked(value: Any, key: str, where: str) -> tuple[str, str]:
     roles = [message.get("role") for message in messages]
     said = [printable(text or "", key, where, expected="a problem") for text in contents]
     if roles not in (["user"], ["system", "user"]):
-        way_out = "write earlier turns into the text of 'user'"
+        way_out = ""
         if len(roles) > 1 and roles[-1] == "assistant":
-            way_out = "drop the last one, of 'assistant': the model is to write it"
+            way_out = "; drop the last, which the model is to write"
+        elif len(roles) > 1 and roles[-1] == "user":
+            way_out = "; put the turns before into its text"
         raise TaskError(
             f"{where} has messages of {reprlib.repr(roles)} as {key!r}; expected one of 'user', "
-            f"and none or one of 'system' before it; {way_out}"
+            f"and none or one of 'system' before it{way_out}"
         )
     return (said[0] if len(said) == 2 else ""), said[-1]
 
