@@ -377,6 +377,18 @@ def test_one_saved_part_is_read_and_another_is_not_made_of_it(library, tmp_path)
         from_hub(str(folder), validation="test")
 
 
+def test_a_file_as_a_data_set_is_named_and_its_folder_is_read(library, tmp_path):
+    """As a file of parquet in task.path says: ``hub`` reads the folder."""
+    (tmp_path / "set").mkdir()
+    file = tmp_path / "set" / "rows.parquet"
+    library.Dataset.from_list(numbered(4)).to_parquet(file)
+    with pytest.raises(TaskError, match=r"is a parquet file; .* task.name = 'hub' reads a folder"):
+        table(str(file))
+    with pytest.raises(TaskError, match=r"task.dataset is the file .*; expected the folder that"):
+        from_hub(str(file))
+    assert len(from_hub(str(file.parent), held_out=1).ids("train")) == 3
+
+
 @pytest.mark.parametrize("kind", ["pandas", "webdataset", "json.json.evil"])
 def test_files_that_can_hold_code_are_not_read_however_the_recipe_names_them(kind, monkeypatch):
     """``dataset = "pandas"`` is the library's own reader of pickles, a recipe's word alone."""

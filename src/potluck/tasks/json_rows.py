@@ -119,6 +119,12 @@ def _goes_on(line: bytes) -> bool:
     return False
 
 
+def begins_json(line: bytes) -> bool:
+    """Tell whether the first line of a file is JSON, or the beginning of it, and of no table."""
+    is_list = re.match(rb'\[(\s*\{\s*"|$)', line)
+    return bool(is_list) or _goes_on(line) or _is_object(line)
+
+
 def _is_object(line: bytes) -> bool:
     try:
         return isinstance(DECODER.decode(line.decode("utf-8").strip()), dict)

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from potluck.file_forms import START_BYTES, Unreadable, open_rows, plain_suffix
+from potluck.file_forms import Unreadable, open_rows, plain_suffix
 from potluck.tasks.base import Split, TaskError
 from potluck.tasks.json_rows import (
     LONGEST_ROW_BYTES,
     Refuse,
     SourceRow,
+    begins_json,
     json_rows,
     raw_lines,
     row_of,
@@ -25,8 +26,6 @@ Parts = Mapping[Split, Iterable[SourceRow]]
 """Rows of the splits that there are."""
 FILES = "a file with one JSON object a line, a JSON array, .csv or .tsv"
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-JSON_START = re.compile(rb'(\{|\[|\[?\s*\{\s*"(\\.|[^"\\])*"\s*:.*)\s*$')
-"""First line of JSON in a file of another name: a bracket alone, or an object's first key."""
 HUB_READS = "a folder of such files as task.dataset"
 MOST_ROWS = 1_000_000
 """Number of rows of one part. All of them are held in memory."""
@@ -67,6 +66,11 @@ def hub_rows(
         ) from None
     try:
         config = subset or None
+        if Path(name).expanduser().is_file():
+            raise TaskError(
+                f"task.dataset is the file {name}; expected the folder that holds it, or set "
+                f"task.name = 'jsonl' and task.path for a text of rows"
+            )
         if (Path(name).expanduser() / SAVED_DATASET).is_file():
             return _counted(_saved_rows(name, split), f"{name} {split}")
         reader = type(datasets.load_dataset_builder(name, config)).__module__
@@ -166,13 +170,19 @@ def file_rows(
     its first line has them), ``names`` some that each row has. Raise TaskError, with what is
     ``wanted``, if it cannot be read, is not UTF-8 or JSON, or a line is too long."""
     place = Path(file).expanduser()
+    refused = list[TaskError]()
+
+    def count_and_refuse(error: TaskError) -> None:
+        refused.append(error)
+        refuse(error)
+
     try:
         separator = SEPARATORS.get(plain_suffix(place))
         if separator and not _holds_json(place):
-            found = _separated(place, separator, columns, refuse)
+            found = _separated(place, separator, columns, count_and_refuse, names)
         else:
-            found = json_rows(place, names, refuse)
-        yield from _counted(found, file)
+            found = json_rows(place, names, count_and_refuse)
+        yield from _counted(found, file, refused)
     except Unreadable as error:
         more = f"; task.name = 'hub' reads {HUB_READS}" if error.is_table else ""
         raise TaskError(f"{error}{more}; expected {wanted}") from None
@@ -183,13 +193,16 @@ def file_rows(
 def _holds_json(path: Path) -> bool:
     """Tell whether the text begins as JSON does and no table."""
     with open_rows(path) as source:
-        start = source.read(START_BYTES).removeprefix(codecs.BOM_UTF8).lstrip()
-    first, _, _ = start.partition(b"\n")
-    return bool(JSON_START.match(first))
+        lines = (line.removeprefix(codecs.BOM_UTF8).strip() for line in raw_lines(source))
+        return begins_json(next(filter(None, lines), b""))
 
 
 def _separated(
-    path: Path, separator: str, columns: Sequence[str], refuse: Refuse
+    path: Path,
+    separator: str,
+    columns: Sequence[str],
+    refuse: Refuse,
+    wanted: Collection[str],
 ) -> Iterator[SourceRow]:
     names = list(columns)
     # Python's own limit of 131,072 is for all readers of the process: it is only ever raised.
@@ -203,7 +216,8 @@ def _separated(
                 where = f"{path}, line {reader.line_num}"
                 if cells and not names:
                     names = cells
-                    _require_separator(names, separator, where)
+                    if len(names) == 1 and names[0] not in wanted:
+                        _require_separator(names[0], separator, where)
                 elif cells and len(cells) != len(names):
                     refuse(TaskError(f"{where} has {len(cells)} columns; expected {len(names)}"))
                 elif cells:
@@ -221,23 +235,26 @@ def _separated(
             ) from None
 
 
-def _require_separator(names: Sequence[str], separator: str, where: str) -> None:
-    """Raise TaskError if the line of names is a single one, that another sign separates."""
-    if len(names) > 1:
-        return
+def _require_separator(name: str, separator: str, where: str) -> None:
+    """Raise TaskError if the only name of a table holds another sign that separates names."""
     for sign in (*SEPARATORS.values(), ";", "|"):
-        if sign in names[0]:
+        if sign in name:
             raise TaskError(
                 f"{where} has {sign!r} between names, not {separator!r}; save it with commas as "
                 f".csv or with tabs as .tsv"
             )
 
 
-def _counted(rows: Iterable[SourceRow], source: str) -> Iterator[SourceRow]:
+def _counted(
+    rows: Iterable[SourceRow], source: str, refused: Sequence[TaskError] = ()
+) -> Iterator[SourceRow]:
+    """Yield the rows; raise TaskError if there are too many, or none: the first one ``refused``."""
     count = 0
     for count, row in enumerate(rows, start=1):
         if count > MOST_ROWS:
             raise TaskError(f"{source} has more than {MOST_ROWS} rows; give fewer")
         yield row
+    if refused and not count:
+        raise refused[0]
     if not count:
         raise TaskError(f"{source} holds no problem; expected one in every row")
