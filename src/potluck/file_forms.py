@@ -198,6 +198,8 @@ def open_rows(path: Path) -> Iterator[IO[bytes]]:
     Unreadable where it is no text, also while it is read; OSError where there is no file."""
     if path.is_dir():
         raise Unreadable(f"{path} is a folder; name a file in it", is_table=True)
+    if path.exists() and not path.is_file():
+        raise Unreadable(f"{path} is a pipe or a device, which is read only once; save it first")
     with path.open("rb") as source:
         start = source.read(START_BYTES)
     packing = next((each for each in PACKINGS if each.start.match(start)), None)

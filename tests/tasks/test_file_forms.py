@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import pickle
 import sqlite3
 import struct
@@ -402,7 +403,8 @@ FOREIGN = {
     "an answer within": (
         "rows.jsonl",
         json.dumps({"question": "9?", "reward_model": {"style": "rule", "ground_truth": "9"}}),
-        r"no column 'answer'; it has question, reward_model \(with style, ground_truth\); .* or set task.answer = '' and let a \[\[reward\]\] read it",
+        r"no column 'answer'; it has question, reward_model \(with style, ground_truth\); .* or "
+        r"set task.answer = '' and let a \[\[reward\]\] read it",
     ),
     "all within": (
         "rows.jsonl",
@@ -467,7 +469,9 @@ def test_a_document_and_a_text_in_utf_16_are_read_at_once_and_bounded(table, mon
     assert asked(table(LINES)) == EXPECTED
     monkeypatch.setattr(file_forms, "MOST_RECODED_BYTES", 99)
     for text in (LINES.encode("utf-16"), TABLE.replace("\n", "\r")):
-        with pytest.raises(TaskError, match="has .* and more than 99 bytes; save it as UTF-8 with"):
+        with pytest.raises(
+            TaskError, match=r"has .* and more than 99 bytes; save it as UTF-8 with"
+        ):
             table(text, "rows.csv")
 
 
@@ -522,13 +526,19 @@ def test_each_part_of_a_task_is_read_by_the_one_function(tmp_path):
     task = options.make()
     assert [len(task.ids(s)) for s in ("train", "validation", "out-of-distribution")] == [20, 1, 1]
     (tmp_path / "far.csv").write_bytes(PARQUET)
-    with pytest.raises(TaskError, match="is a parquet file; .* in task.out_of_distribution"):
+    with pytest.raises(TaskError, match=r"is a parquet file; .* in task.out_of_distribution"):
         options.make()
 
 
 def test_a_folder_is_named_and_who_reads_it(tmp_path):
-    with pytest.raises(TaskError, match="is a folder; name a file in it; task.name = 'hub' reads"):
+    with pytest.raises(TaskError, match=r"is a folder; name a file in it; task.name = 'hub' reads"):
         JsonlOptions(path=str(tmp_path)).make()
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TaskError, match="is a pipe or a device, which is read only once; save it"):
+        JsonlOptions(path=str(tmp_path / "pipe")).make()
 
 
 # Right files, in the forms that are usual.

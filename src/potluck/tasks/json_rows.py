@@ -98,7 +98,7 @@ def json_rows(path: Path, names: Collection[str], refuse: Refuse) -> Iterator[So
     if is_list or goes_on or not second:
         # One bad line before good ones may look as if it went on.
         is_sure = is_list or (goes_on and not is_long and not _is_object(second))
-        rows = _document(path, names, is_sure)
+        rows = _document(path, names, is_sure=is_sure)
     yield from _lines(path, refuse) if rows is None else rows
 
 
@@ -187,7 +187,7 @@ class _Value(NamedTuple):
     size: int
 
 
-def _document(path: Path, names: Collection[str], is_sure: bool) -> list[SourceRow] | None:
+def _document(path: Path, names: Collection[str], *, is_sure: bool) -> list[SourceRow] | None:
     """Read all rows of a document. If it is none, raise TaskError; return None if it is not
     ``is_sure`` that the file is no lines."""
     with open_rows(path) as source:
