@@ -86,25 +86,27 @@ def raw_lines(source: IO[bytes]) -> Iterator[bytes]:
 
 
 def json_rows(path: Path, names: Collection[str], refuse: Refuse) -> Iterator[SourceRow]:
-    """Yield the rows of a file of JSON; an object with any of ``names`` is a row and not what
-    stands around rows. Raise TaskError if it is not JSON, Unreadable if it is no text."""
+    """Yield the rows of a file of JSON. An only object with none of ``names`` may stand around the
+    rows; without ``names`` it is a row. Raise TaskError if the file is not JSON, Unreadable if it
+    is no text."""
     with open_rows(path) as source:
         lines = (line.removeprefix(codecs.BOM_UTF8) for line in raw_lines(source))
-        first, second = _first_two(line for line in lines if line.strip())
+        filled = (line for line in lines if line.strip())
+        first = next(filled, b"")
+        second = next(filled, b"")
+
     is_list = first.lstrip().startswith(b"[")
     is_long = len(first) > LONGEST_ROW_BYTES
     goes_on = is_long or _goes_on(first)
     rows: Iterable[SourceRow] | None = None
+
     if is_list or goes_on or not second:
         # One bad line before good ones may look as if it went on.
         is_sure = is_list or (goes_on and not is_long and not _is_object(second))
         rows = _document(path, names, is_sure=is_sure)
-    yield from _lines(path, refuse) if rows is None else rows
-
-
-def _first_two(lines: Iterable[bytes]) -> tuple[bytes, bytes]:
-    first, second, *_ = *islice(lines, 2), b"", b""
-    return first, second
+    if rows is None:
+        rows = _lines(path, refuse)
+    yield from rows
 
 
 def _goes_on(line: bytes) -> bool:
@@ -141,7 +143,8 @@ def _lines(path: Path, refuse: Refuse) -> Iterator[SourceRow]:
             if not raw.strip():
                 continue
             try:
-                row = _value_of_line(text_of_line(raw, where).strip(), where)
+                text = text_of_line(raw, where)
+                row = _value_of_line(text.strip(), where)
             except TaskError as error:
                 refuse(error)
             else:
@@ -208,20 +211,20 @@ def _document(path: Path, names: Collection[str], *, is_sure: bool) -> list[Sour
         if is_sure:
             raise
         return None
-    if len(values) == 1:
-        alone = values[0].value
-        if isinstance(alone, list):
-            return [(f"{path}, element {i}", row) for i, row in enumerate(alone)]
-        if isinstance(alone, dict):
-            _require_no_columns(alone, path)
-            is_row = any(name in alone for name in names)
-            rows = None if is_row else _rows_within(alone, path)
-            if rows is not None:
-                return rows
+
+    alone = values[0].value if len(values) == 1 else None
+    if isinstance(alone, list):
+        return [(f"{path}, element {i}", row) for i, row in enumerate(alone)]
+    if isinstance(alone, dict) and names:
+        _require_no_columns(alone, path)
+        is_row = any(name in alone for name in names)
+        rows = None if is_row else _rows_within(alone, path)
+        if rows is not None:
+            return rows
+
     for each in values:
         if each.size > LONGEST_ROW_BYTES:
-            where = f"{path}, line {each.line}"
-            raise _too_long(where)
+            raise _too_long(f"{path}, line {each.line}")
     return [(f"{path}, line {each.line}", each.value) for each in values]
 
 

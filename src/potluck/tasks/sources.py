@@ -167,7 +167,7 @@ def file_rows(
     names: Collection[str] = (),
 ) -> Iterator[SourceRow]:
     """Yield the rows of a file of any format; ``columns`` names those of a CSV or TSV file (empty:
-    its first line has them), ``names`` some that each row has. Raise TaskError, with what is
+    its first line has them), ``names`` some of which each row has. Raise TaskError, with what is
     ``wanted``, if it cannot be read, is not UTF-8 or JSON, or a line is too long."""
     place = Path(file).expanduser()
     refused = list[TaskError]()
