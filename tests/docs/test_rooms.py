@@ -19,6 +19,7 @@ EVERYBODY_MAY = {
     "file_forms",
     "files",
     "intervals",
+    "proxies",
     "search_path",
     "version",
 }
@@ -29,6 +30,7 @@ PLAN = {
     "confined": "",
     "file_forms": "",
     "files": "",
+    "proxies": "",
     "search_path": "",
     "intervals": "",
     "template": "torch",

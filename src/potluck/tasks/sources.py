@@ -2,6 +2,7 @@
 
 import codecs
 import csv
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from potluck.file_forms import Unreadable, open_rows, plain_suffix
+from potluck.proxies import proxy_remark
 from potluck.tasks.base import Split, TaskError
 from potluck.tasks.json_rows import (
     LONGEST_ROW_BYTES,
@@ -26,7 +28,6 @@ Parts = Mapping[Split, Iterable[SourceRow]]
 """Rows of the splits that there are."""
 FILES = "a file with one JSON object a line, a JSON array, .csv or .tsv"
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-HUB_READS = "a folder of such files as task.dataset"
 MOST_ROWS = 1_000_000
 """Number of rows of one part. All of them are held in memory."""
 # Terminal escapes have no place in a question, and lone surrogates no encoding.
@@ -46,6 +47,9 @@ KINDS = ("parquet", "json", "csv", "arrow", "text")
 READERS = "datasets.packaged_modules"
 SAVED_DATASET = "state.json"
 """File in a folder of ``Dataset.save_to_disk``; one of a DatasetDict has it a folder deeper."""
+HUB = "https://huggingface.co"
+NETWORK = re.compile(r"connect|proxy|timeout|timed out|unreachable|offline", re.IGNORECASE)
+"""What stands in errors of libraries where a server was not reached."""
 SHORT_FLOATS = ("float32", "float16")
 
 
@@ -81,6 +85,8 @@ def hub_rows(
         raise
     except Exception as error:  # what it raises is not documented: httpx, OSError, ValueError ...
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        if NETWORK.search(reason):
+            reason += proxy_remark(os.environ.get("HF_ENDPOINT", HUB))
         raise TaskError(
             f"cannot load {name} from the Hub ({reason}); try later, {way_out}"
         ) from error
@@ -184,7 +190,8 @@ def file_rows(
             found = json_rows(place, names, count_and_refuse)
         yield from _counted(found, file, refused)
     except Unreadable as error:
-        more = f"; task.name = 'hub' reads {HUB_READS}" if error.is_table else ""
+        hub = "; task.name = 'hub' reads a folder of such files as task.dataset"
+        more = hub if error.is_table else ""
         raise TaskError(f"{error}{more}; expected {wanted}") from None
     except OSError as error:
         raise TaskError(f"cannot read {place} ({error.strerror}); expected {wanted}") from error
