@@ -12,6 +12,7 @@ import json
 import lzma
 import os
 import pickle
+import re
 import sqlite3
 import struct
 import tarfile
@@ -53,6 +54,10 @@ EXPECTED = [(row["question"], str(row["answer"])) for row in ROWS]
 def parts(row):
     content = [{"type": "text", "text": row["question"]}]
     return {"question": [{"role": "user", "content": content}], "answer": row["answer"]}
+
+
+def lines_of(*pairs):
+    return "".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in pairs)
 
 
 def many(*texts):
@@ -539,6 +544,107 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(TaskError, match="is a pipe or a device, which is read only once; save it"):
         JsonlOptions(path=str(tmp_path / "pipe")).make()
+
+
+def test_an_answer_within_a_column_is_for_a_reward(table):
+    """As docs/trl.md says: without the column ``answer`` the row reaches a reward function."""
+    row = {"question": "9?", "reward_model": {"style": "rule", "ground_truth": "9"}}
+    task = table(json.dumps(row), answer="")
+    assert task.row("jsonl/train/0")["reward_model"]["ground_truth"] == "9"
+    assert task.notes == ()
+
+
+# Files that are read, of which something is not as it stands there.
+
+
+TWICE = '{"question": "1?", "answer": 1, "answer": 2}\n'
+NOTED = {
+    "a name twice": ("rows.jsonl", TWICE, {}, "twice in a row .*: 'answer' "),
+    "a name twice, packed": ("rows.jsonl.gz", gzip.compress(TWICE.encode()), {}, "'answer' "),
+    "a name twice in a list": ("rows.json", f"[{TWICE}]", {}, "'answer' .*element 0"),
+    "a name twice in data": ("rows.json", f'{{"data": [{TWICE}]}}', {}, "element 0 of 'data'"),
+    "a name twice, pretty-printed": (
+        "rows.json",
+        TWICE.replace(",", ",\n"),
+        {},
+        "'answer' .*line 1",
+    ),
+    "a name twice in old Mac": ("rows.csv", "question,note,note,answer\r1?,a,b,1\r", {}, "'note' "),
+    "a name twice in UTF-16": (
+        "rows.csv",
+        "question,note,note,answer\n1?,a,b,1\n".encode("utf-16"),
+        {},
+        "'note' ",
+    ),
+    "two answers": (
+        "rows.jsonl",
+        lines_of(("1?", 1), ("1?", 2)),
+        {},
+        "1 of 1 questions come with more than one",
+    ),
+    "two answers in a list": (
+        "rows.json",
+        json.dumps([{"question": "1?", "answer": a} for a in "12"]),
+        {},
+        "1 of 1 questions",
+    ),
+    "two answers, one as messages": (
+        "rows.jsonl",
+        lines_of(("1?", 1)) + json.dumps(parts({"question": "1?", "answer": 2})),
+        {},
+        "1 of 1 questions",
+    ),
+    "two answers but for spaces": (
+        "rows.csv",
+        "question,answer\n1  + 1?,2\n1 + 1? ,3\n",
+        {},
+        "1 of 1 questions",
+    ),
+    "bad rows": (
+        "rows.jsonl",
+        lines_of(("1?", 1), ("2?", "two")),
+        {"skip_bad": True},
+        "1 of 2 rows are left out",
+    ),
+    "bad lines": (
+        "rows.jsonl",
+        lines_of(("1?", 1)) + "nothing\n",
+        {"skip_bad": True},
+        "1 of 2 rows are left out",
+    ),
+    "bad lines, packed": (
+        "rows.zst",
+        zstandard.compress((lines_of(("1?", 1)) + "{\n").encode()),
+        {"skip_bad": True},
+        "1 of 2 rows",
+    ),
+    "short lines of a table": (
+        "rows.csv",
+        "question,answer\n1?,1\n2?\n",
+        {"skip_bad": True},
+        "1 of 2 rows are left out",
+    ),
+    "a bad row, pretty-printed": (
+        "rows.json",
+        '{"question":\n"1?", "answer": 1}\n{"question":\n"2?"}',
+        {"skip_bad": True},
+        "line 3 has no column 'answer'",
+    ),
+    "a bad row in data": (
+        "rows.json",
+        json.dumps({"data": [{"question": "1?", "answer": 1}, 2]}),
+        {"skip_bad": True},
+        "element 1 of 'data' is 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOTED)
+def test_what_is_not_taken_as_it_stands_is_told_in_one_note(table, case):
+    name, content, options, message = NOTED[case]
+    (note,) = table(content, name, **options).notes
+    assert re.search(message, note)
+    assert note.isprintable()
 
 
 # Right files, in the forms that are usual.

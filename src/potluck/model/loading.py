@@ -261,7 +261,10 @@ def stop_ids(
     and those named; raise ModelError if the tokenizer lacks one of these, or there is none."""
     vocabulary = tokenizer.get_vocab()
     if absent := [token for token in stop if token not in vocabulary]:
-        raise ModelError(f"[sampling] stop names {absent[0]!r}, which is no token of the model")
+        raise ModelError(
+            f"[sampling] stop names {absent[0]!r}, which is no token of the model; expected single "
+            f"tokens, as a text of several ends no completion"
+        )
     found = {vocabulary[token] for token in stop}
     for each in (*configs, tokenizer):
         ids = getattr(each, "eos_token_id", None)
