@@ -344,7 +344,7 @@ FOREIGN = {
     "Python": (
         "rows.jsonl",
         "\n".join(map(str, ROWS)),
-        "line 1 is .*, which is Python and not JSON; .*dumps",
+        "line 1 is .*, which is Python and no JSON; .*dumps",
     ),
     "a comma behind each line": (
         "rows.jsonl",

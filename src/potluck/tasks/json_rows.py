@@ -169,10 +169,10 @@ def _value_of_line(text: str, where: str) -> Any:
 
 
 def _not_json(text: str, where: str) -> TaskError:
-    found = f"{where} is {reprlib.repr(text)}, which is"
+    found = reprlib.repr(text)
     if text.startswith("{'"):
-        return TaskError(f"{found} Python and not JSON; write it by json.dumps")
-    return TaskError(f"{found} not JSON; expected {OBJECTS}")
+        return TaskError(f"{where} is {found}, which is Python and no JSON; write it by json.dumps")
+    return TaskError(f"{where} is {found}, which is not JSON; expected {OBJECTS}")
 
 
 def _beyond_limits(where: str, error: Exception) -> TaskError:
