@@ -1,10 +1,8 @@
 """What a file of rows is, by its first bytes: text, which is opened as UTF-8 whatever packs it; or
 something else, which has a name and a way out."""
 
-import bz2
 import codecs
 import io
-import lzma
 import re
 import zipfile
 import zlib
@@ -29,7 +27,8 @@ UNPACK = "unpack it"
 AGAIN = "download it again"
 DATA = "name a file of rows"
 CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
-MOST_CONTROL_SHARE = 0.1
+MOST_CONTROL_SHARE, MOST_CONTROL_SHARE_OF_NO_UTF_8 = 0.1, 0.02
+"""Share of control characters in what is text; Latin-1 and others have none either."""
 
 
 class Unreadable(Exception):
@@ -107,7 +106,16 @@ class Packing(NamedTuple):
     unpacker: Callable[[], Any]
 
 
-def _xz() -> lzma.LZMADecompressor:
+# Some Pythons are built without these two modules.
+def _bzip2() -> Any:
+    import bz2
+
+    return bz2.BZ2Decompressor()
+
+
+def _xz() -> Any:
+    import lzma
+
     return lzma.LZMADecompressor(memlimit=MOST_UNPACKING_MEMORY_BYTES)
 
 
@@ -117,11 +125,10 @@ def _zstd() -> Any:
 
 PACKINGS = (
     Packing("gzip", re.compile(rb"\x1f\x8b"), lambda: zlib.decompressobj(wbits=31)),
-    Packing("bzip2", re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), bz2.BZ2Decompressor),
+    Packing("bzip2", re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), _bzip2),
     Packing("xz", re.compile(rb"\xfd7zXZ\x00"), _xz),
     Packing("zstd", re.compile(rb"\x28\xb5\x2f\xfd"), _zstd),
 )
-DAMAGE = (zlib.error, OSError, EOFError, lzma.LZMAError, zstandard.ZstdError)
 
 
 class Unpacked(io.RawIOBase):
@@ -130,7 +137,7 @@ class Unpacked(io.RawIOBase):
 
     def __init__(self, source: IO[bytes], packing: Packing, path: Path) -> None:
         self._pieces = _unpacked(source, packing, path)
-        self._rest = b""
+        self._rest = memoryview(b"")
 
     def readable(self) -> bool:
         return True
@@ -140,7 +147,7 @@ class Unpacked(io.RawIOBase):
             piece = next(self._pieces, None)
             if piece is None:
                 return 0
-            self._rest = piece
+            self._rest = memoryview(piece)
         count = min(len(buffer), len(self._rest))
         buffer[:count] = self._rest[:count]
         self._rest = self._rest[count:]
@@ -148,8 +155,7 @@ class Unpacked(io.RawIOBase):
 
 
 def _unpacked(source: IO[bytes], packing: Packing, path: Path) -> Iterator[bytes]:
-    unpacker = packing.unpacker()
-    begun, size = False, 0
+    unpacker, begun, size = None, False, 0
     while packed := source.read(PIECE_BYTES):
         while packed:
             if not begun:
@@ -157,8 +163,9 @@ def _unpacked(source: IO[bytes], packing: Packing, path: Path) -> Iterator[bytes
                 if not packed:
                     break
             try:
+                unpacker = unpacker or packing.unpacker()
                 piece = unpacker.decompress(packed)
-            except DAMAGE as error:
+            except Exception as error:  # of four libraries
                 raise _damaged(path, packing, str(error)) from None
             size += len(piece)
             if size > MOST_UNPACKED_BYTES:
@@ -167,9 +174,11 @@ def _unpacked(source: IO[bytes], packing: Packing, path: Path) -> Iterator[bytes
                     f"bytes; give fewer rows, or unpack it"
                 )
             yield piece
-            begun, packed = not unpacker.eof, unpacker.unused_data if unpacker.eof else b""
+            begun = not unpacker.eof
+            packed = b""
             if unpacker.eof:
-                unpacker = packing.unpacker()
+                packed = unpacker.unused_data
+                unpacker = None
     if begun:
         raise _damaged(path, packing, "it ends too early")
 
@@ -325,9 +334,9 @@ def _unmarked_encoding(start: bytes) -> str:
 
 
 def _is_binary(start: bytes) -> bool:
-    count = len(CONTROL.findall(start))
+    share = len(CONTROL.findall(start)) / len(start)
     try:
         codecs.getincrementaldecoder("utf-8")().decode(start)
     except UnicodeDecodeError:
-        return b"\x00" in start or count > MOST_CONTROL_SHARE * len(start)
-    return count > MOST_CONTROL_SHARE * len(start)
+        return b"\x00" in start or share > MOST_CONTROL_SHARE_OF_NO_UTF_8
+    return share > MOST_CONTROL_SHARE

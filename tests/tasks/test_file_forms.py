@@ -128,6 +128,14 @@ def test_a_file_in_another_form_is_read_as_its_rows_without_a_note(table, case):
     assert task.notes == ()
 
 
+def written(rows, **options):
+    """A CSV file as Python's own writer makes it."""
+    made = io.StringIO()
+    writer = csv.writer(made, **options)
+    writer.writerows(rows)
+    return made.getvalue()
+
+
 def zipped(**files):
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
@@ -356,6 +364,17 @@ FOREIGN = {
         "\n".join(f"{row} {row}" for row in LINES.split("\n")[:-1]),
         "line 1 has ' {.* behind",
     ),
+    "names that columns has": (
+        "rows.csv",
+        "question,answer\n",
+        "line 1 has the names of the columns again",
+        {"columns": ("question", "answer")},
+    ),
+    "msgpack": (
+        "rows.msgpack",
+        b"\x82\xa8question\xa61 + 1?\xa6answer\x02" * 9,
+        "is no text, and of no form",
+    ),
     "a table called jsonl": (
         "rows.jsonl",
         TABLE,
@@ -422,9 +441,10 @@ FOREIGN = {
 @pytest.mark.parametrize("case", FOREIGN)
 @pytest.mark.parametrize("skip_bad", [False, True])
 def test_a_file_that_is_no_rows_is_named_for_what_it_is(table, case, skip_bad):
-    name, content, message = FOREIGN[case]
+    name, content, message, *more = FOREIGN[case]
+    options = more[0] if more else {}
     with pytest.raises(TaskError, match=message) as caught:
-        table(content, name, skip_bad=skip_bad)
+        table(content, name, skip_bad=skip_bad, **options)
     said = str(caught.value)
     assert said.isprintable()
     assert name in said
@@ -540,6 +560,12 @@ def test_a_folder_is_named_and_who_reads_it(tmp_path):
         JsonlOptions(path=str(tmp_path)).make()
 
 
+def test_an_address_is_told_from_a_file():
+    for address in ("https://example.org/rows.jsonl", "hf://datasets/a/b/rows.jsonl", "s3://b/r"):
+        with pytest.raises(TaskError, match="is an address and no file; download it"):
+            JsonlOptions(path=address).make()
+
+
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(TaskError, match="is a pipe or a device, which is read only once; save it"):
@@ -630,6 +656,24 @@ NOTED = {
         {"skip_bad": True},
         "line 3 has no column 'answer'",
     ),
+    "names again": (
+        "rows.csv",
+        "question,answer\n1?,A\n\ufeffquestion,answer\n2?,B\n",
+        {"skip_bad": True, "grading": "exact"},
+        "line 3 has the names of the columns again",
+    ),
+    "messages as a text": (
+        "rows.csv",
+        written([("question", "answer"), ('[{"role": "user", "content": "1?"}]', 1)]),
+        {},
+        "1 of 1 questions look like messages",
+    ),
+    "messages as Python": (
+        "rows.csv",
+        written([("question", "answer"), (str(parts(ROWS[0])["question"]), 1)]),
+        {},
+        "1 of 1 questions look like messages",
+    ),
     "a bad row in data": (
         "rows.json",
         json.dumps({"data": [{"question": "1?", "answer": 1}, 2]}),
@@ -648,14 +692,6 @@ def test_what_is_not_taken_as_it_stands_is_told_in_one_note(table, case):
 
 
 # Right files, in the forms that are usual.
-
-
-def written(rows, **options):
-    """A CSV file as Python's own writer makes it."""
-    made = io.StringIO()
-    writer = csv.writer(made, **options)
-    writer.writerows(rows)
-    return made.getvalue()
 
 
 Q = [("1 + 1?", "2"), ("2 + 2?", "4")]
@@ -891,6 +927,12 @@ RIGHT = {
         lines({"question": "def f():\n\treturn '<html>' # {x}", "answer": 1}),
         {},
         [("def f():\n\treturn '<html>' # {x}", "1")],
+    ),
+    "JSON to be asked about": (
+        "rows.jsonl",
+        lines({"question": '{"a": 1} has what at "role"?', "answer": 1}),
+        {},
+        [('{"a": 1} has what at "role"?', "1")],
     ),
     "many equal rows": ("rows.jsonl", JSONL * 3, {}, Q * 3),
 }

@@ -175,6 +175,11 @@ def file_rows(
     """Yield the rows of a file of any format; ``columns`` names those of a CSV or TSV file (empty:
     its first line has them), ``names`` some of which each row has. Raise TaskError, with what is
     ``wanted``, if it cannot be read, is not UTF-8 or JSON, or a line is too long."""
+    if "://" in file:
+        raise TaskError(
+            f"{file} is an address and no file; download it, or set task.name = 'hub' for a data "
+            f"set of the Hub; expected {wanted}"
+        )
     place = Path(file).expanduser()
     refused = list[TaskError]()
 
@@ -225,6 +230,8 @@ def _separated(
                     names = cells
                     if len(names) == 1 and names[0] not in wanted:
                         _require_separator(names[0], separator, where)
+                elif cells == names:  # of files that were put behind each other
+                    refuse(TaskError(f"{where} has the names of the columns again; drop the line"))
                 elif cells and len(cells) != len(names):
                     refuse(TaskError(f"{where} has {len(cells)} columns; expected {len(names)}"))
                 elif cells:

@@ -32,6 +32,8 @@ RULES = ("question", "answer", "answer_after", "grading", "tags", "system_prompt
 """Options that decide what the problems are and when one is solved: the digest has them."""
 TEMPLATE = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")
 """A place for a column, or a brace: doubled it is one, else a slip."""
+MESSAGES_AS_TEXT = re.compile(r"""\s*\[?\s*\{\s*(['"])(role|content|from)\1\s*:""")
+"""What a table makes of messages, by JSON or by Python."""
 
 
 class TableOptions(PlayOptions, frozen=True, kw_only=True):
@@ -224,6 +226,7 @@ class Table(Answered):
                 f"{name}: names that stand twice in a row with unlike values, of which the last "
                 f"counts: {', '.join(repeated.values())}",
             )
+        self.notes += _notes_on_messages(name, [p for its in found.values() for p in its])
         if rules.answer and not rules.code:
             self.notes += _notes_on_answers(name, [p for its in found.values() for p in its])
         if "train" in parts and "validation" not in parts and rules.held_out != 0:
@@ -466,6 +469,18 @@ def _notes_on_columns(
             f"{', '.join(left_out.values())}"
         )
     return tuple(notes)
+
+
+def _notes_on_messages(name: str, problems: Sequence[Problem]) -> tuple[str, ...]:
+    """Tell of questions that are messages written as a text, with an example."""
+    texts = [problem for problem in problems if MESSAGES_AS_TEXT.match(problem.question)]
+    if not texts:
+        return ()
+    return (
+        f"{name}: {len(texts)} of {len(problems)} questions look like messages that were written "
+        f"as a text, and are asked as it stands, first {reprlib.repr(texts[0].question)}; give "
+        f"messages as lists in JSON",
+    )
 
 
 def _notes_on_answers(name: str, problems: Sequence[Problem]) -> tuple[str, ...]:
