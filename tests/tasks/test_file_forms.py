@@ -853,6 +853,8 @@ RIGHT = {
     "CSV of Excel": ("rows.csv", "\ufeff" + written(CELLS), {}, Q),
     "CSV in quotation marks": ("rows.csv", written(CELLS, quoting=csv.QUOTE_ALL), {}, Q),
     "CSV with blank lines at its end": ("rows.csv", written(CELLS) + "\r\n\r\n\n", {}, Q),
+    "CSV with blank lines before": ("rows.csv", "\n\r\n" + written(CELLS), {}, Q),
+    "CSV with a mark and blank lines before": ("rows.csv", "\ufeff\n" + written(CELLS), {}, Q),
     "CSV with lines in cells": (
         "rows.csv",
         written([CELLS[0], ("1\n\n+\r\n1?", "2"), ('say "2"', "2")]),

@@ -226,15 +226,17 @@ def _separated(
         try:
             for cells in reader:
                 where = f"{path}, line {reader.line_num}"
-                if cells and not names:
+                if not cells:
+                    continue
+                if not names:
                     names = cells
                     if len(names) == 1 and names[0] not in wanted:
                         _require_separator(names[0], separator, where)
                 elif cells == names:  # of files that were put behind each other
                     refuse(TaskError(f"{where} has the names of the columns again; drop the line"))
-                elif cells and len(cells) != len(names):
+                elif len(cells) != len(names):
                     refuse(TaskError(f"{where} has {len(cells)} columns; expected {len(names)}"))
-                elif cells:
+                else:
                     yield where, row_of(zip(names, cells, strict=True))
         except csv.Error as error:
             if "field limit" in str(error):
