@@ -62,7 +62,6 @@ FORMS = (
     Form(b"\x89HDF\r\n\x1a\n", "an HDF5 file", ROWS),
     Form(b"\x93NUMPY", "a NumPy array", ROWS),
     Form(b"GGUF", "a GGUF file of a model", DATA),
-    Form(b"%PDF-", "a PDF", DATA),
     Form(b"\x89PNG\r\n", "a PNG picture", DATA),
     Form(b"\xff\xd8\xff", "a JPEG picture", DATA),
     Form(b"\x7fELF", "a program", DATA),
@@ -73,7 +72,7 @@ FORMS = (
     Form(
         b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel or Word file", "save it as CSV in UTF-8"
     ),
-    Form(b"ustar", "a tar archive", UNPACK, at=257),
+    Form(b"\x00ustar", "a tar archive", UNPACK, at=256),
     Form(b"7z\xbc\xaf\x27\x1c", "a 7z archive", UNPACK),
     Form(b"Rar!\x1a", "a RAR archive", UNPACK),
     Form(b"\x04\x22\x4d\x18", "an LZ4 file", UNPACK),
@@ -82,7 +81,8 @@ FORMS = (
     Form(b"LZIP", "an lzip file", UNPACK),
     Form(b"\x5d\x00\x00", "an old LZMA file", UNPACK),
 )
-POINTERS = (
+OF_TEXT = (
+    Form(b"%PDF-", "a PDF", DATA),
     Form(
         b"version https://git-lfs.github.com/spec/",
         "a pointer of Git LFS and not the data",
@@ -227,12 +227,6 @@ def open_rows(path: Path) -> Iterator[IO[bytes]]:
         yield stream
 
 
-def start_of(path: Path) -> bytes:
-    """Read the first bytes of the text, without its mark and blanks; raise as ``open_rows``."""
-    with open_rows(path) as source:
-        return source.read(START_BYTES).removeprefix(codecs.BOM_UTF8).lstrip()
-
-
 def _marked_encoding(start: bytes) -> str:
     """Tell the encoding that a byte order mark names; "" for UTF-8 or no mark."""
     if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
@@ -272,7 +266,7 @@ def _require_text(start: bytes, path: Path, packing: Packing | None) -> None:
     what = f"{path} is packed by {packing.name} and holds" if packing else f"{path} is"
     if not start:
         raise Unreadable(f"{what} {'nothing' if packing else 'empty (0 bytes)'}; {AGAIN}")
-    for form in (*FORMS, *POINTERS):
+    for form in (*FORMS, *OF_TEXT):
         if start[form.at :].startswith(form.start) and _is_meant(form, start):
             raise Unreadable(f"{what} {form.name}; {form.way_out}", is_table=form.is_table)
     if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
@@ -296,9 +290,9 @@ def _require_text(start: bytes, path: Path, packing: Packing | None) -> None:
 
 def _is_meant(form: Form, start: bytes) -> bool:
     """Tell a file of this form from a text that begins with the same letters."""
-    if form in POINTERS or not form.start.decode("latin-1").isprintable():
+    if form in OF_TEXT or not form.start.decode("latin-1").isprintable():
         return True
-    return start == form.start or _is_binary(start)
+    return start == form.start or b"\x00" in start or _is_binary(start)
 
 
 def _zip_form(path: Path) -> tuple[str, str]:

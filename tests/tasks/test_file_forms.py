@@ -144,10 +144,12 @@ def zipped(**files):
     return made.getvalue()
 
 
-def tarred():
-    made = io.BytesIO()
+def tarred(text=""):
+    made, content = io.BytesIO(), text.encode()
     with tarfile.open(fileobj=made, mode="w") as archive:
-        archive.addfile(tarfile.TarInfo("rows.jsonl"), io.BytesIO())
+        member = tarfile.TarInfo("rows.jsonl")
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
     return made.getvalue()
 
 
@@ -225,6 +227,13 @@ FOREIGN = {
     "npz": ("rows.npz", zipped(**{"a.npy": ""}), r"is NumPy arrays \(.npz\)"),
     "npy": ("rows.npy", array(), "is a NumPy array"),
     "tar": ("rows.tar", tarred(), "is a tar archive; unpack it"),
+    "tar of a long text": ("rows.tar", tarred(LINES * 50), "is a tar archive; unpack it"),
+    "parquet of a long text": (
+        "rows.parquet",
+        b"PAR1\x15\x00" + LINES.encode() * 50,
+        "is a parquet file",
+    ),
+    "a PDF of text": ("rows.pdf", "%PDF-1.4\n1 0 obj\n", "is a PDF; name a file of rows"),
     "packed tar": (
         "rows.tar.gz",
         gzip.compress(tarred()),
