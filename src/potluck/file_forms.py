@@ -82,6 +82,8 @@ FORMS = (
     Form(b"\x5d\x00\x00", "an old LZMA file", UNPACK),
 )
 OF_TEXT = (
+    Form(b"(lp0\n", "an old pickle, which may run code when it is read", ROWS),
+    Form(b"(dp0\n", "an old pickle, which may run code when it is read", ROWS),
     Form(b"%PDF-", "a PDF", DATA),
     Form(
         b"version https://git-lfs.github.com/spec/",

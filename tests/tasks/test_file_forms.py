@@ -195,6 +195,11 @@ FOREIGN = {
     ),
     "Avro": ("rows.avro", b"Obj\x01\x04\x16avro.schema", "is an Avro file"),
     "a pickle": ("rows.pkl", pickle.dumps(ROWS), "is a pickle, which may run code"),
+    "an old pickle": (
+        "rows.pkl",
+        pickle.dumps(ROWS, protocol=0),
+        "is an old pickle, which may run",
+    ),
     "a packed pickle": ("rows.pkl.gz", gzip.compress(pickle.dumps(ROWS)), "holds a pickle"),
     "a workbook": (
         "rows.xlsx",
