@@ -25,7 +25,7 @@ from potluck.builder.memory import (
     verdict,
 )
 from potluck.builder.plan import check, plan_cost
-from potluck.builder.prepare import at_hand, prepare
+from potluck.builder.prepare import absences, at_hand, prepare
 from potluck.config import ConfigError, load
 from potluck.model import ModelError, loading
 
@@ -137,6 +137,17 @@ def test_what_is_no_id_of_the_hub_is_named_by_the_loader(monkeypatch):
     monkeypatch.setattr("potluck.builder.prepare.try_to_load_from_cache", try_to_load_from_cache)
     assert at_hand("a/b/c")
     assert not at_hand("a/b")
+
+
+def test_a_proxy_is_named_where_the_hub_does_not_answer(monkeypatch):
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "")
+    remark = "asked through the proxy http://127.0.0.1:9 of https_proxy: add huggingface.co to no_"
+    assert remark in absences(paper("size"))["[task]"]
+    with pytest.raises(ModelError, match=f"does not answer to look for it there, {remark}"):
+        absences(paper("size", "node.small.model=no/model"))
+    monkeypatch.setenv("no_proxy", "*")
+    assert "proxy" not in absences(paper("size"))["[task]"]
 
 
 def test_a_slip_in_the_datas_path_is_an_error_still():

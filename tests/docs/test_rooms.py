@@ -13,13 +13,24 @@ import potluck
 
 ROOT = Path(potluck.__file__).parent
 FIVE = {"objective", "tasks", "rollout", "exchange", "schedule"}
-EVERYBODY_MAY = {"confined", "episode", "files", "intervals", "search_path", "version"}
+EVERYBODY_MAY = {
+    "confined",
+    "episode",
+    "file_forms",
+    "files",
+    "intervals",
+    "proxies",
+    "search_path",
+    "version",
+}
 PLAN = {
     "types": "",
     "episode": "types",
     "fields": "types",
     "confined": "",
+    "file_forms": "",
     "files": "",
+    "proxies": "",
     "search_path": "",
     "intervals": "",
     "template": "torch",

@@ -129,7 +129,10 @@ def test_ids_with_gaps_are_all_of_the_vocabulary():
 
 def test_a_stop_token_that_the_model_lacks_is_refused():
     made = tiny.policy()
-    with pytest.raises(ModelError, match=r"stop names '<\|end\|>', which is no token of the model"):
+    with pytest.raises(
+        ModelError,
+        match=r"stop names '<\|end\|>', which is no token .*; expected single tokens",
+    ):
         LanguageModel(made.network, made.tokenizer, stop=["<|end|>"])
 
 

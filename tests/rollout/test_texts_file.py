@@ -1,10 +1,14 @@
 """Solutions from a file: which are given for a problem, and what a line can have wrong."""
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 import random
 
 import pytest
+import zstandard
 
 from episodes import Here, Walk
 from potluck.episode import ToolCall, Turn, digest_of, turns_in
@@ -159,6 +163,43 @@ def test_a_line_that_is_wrong_is_named_with_what_was_expected(author, bad):
     assert "solutions.jsonl, line 2 " in said
     assert "\n" not in said
     assert len(said) < 700
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zstandard.compress])
+def test_a_packed_file_is_read_and_bounded(tmp_path, monkeypatch, pack):
+    path = tmp_path / "solutions"
+    path.write_bytes(pack(f"{GOOD}\n{GOOD}\n".encode()))
+    assert FileOptions(path=str(path)).read().solved([problem(1)]) == 1
+    monkeypatch.setattr(file_module, "MOST_BYTES", len(GOOD))
+    with pytest.raises(RolloutError, match=r"has more than \d+ bytes; give fewer"):
+        FileOptions(path=str(path)).read()
+
+
+OTHER_FORMS = {
+    "parquet": (b"PAR1", "is a parquet file; write its rows as JSON lines; expected JSON lines in"),
+    "gzip that is cut": (
+        gzip.compress(GOOD.encode())[:-9],
+        "is packed by gzip and cannot be unpack",
+    ),
+    "nothing": (b"", r"is empty \(0 bytes\)"),
+    "a page": (b"<!doctype html><html>", "is a page of HTML and not the data"),
+    "pretty-printed": (json.dumps({"problem": "x"}, indent=1).encode(), "line 1 begins JSON that"),
+    "a list over lines": (
+        b"[\n" + GOOD.encode() + b"\n]",
+        "line 1 begins JSON that goes on in other",
+    ),
+    "a list": (f"[{GOOD}]".encode(), "line 1 is a list of 1 objects; expected one object a line"),
+}
+
+
+@pytest.mark.parametrize("form", OTHER_FORMS)
+def test_a_file_in_another_form_is_named_for_what_it_is(tmp_path, form):
+    content, message = OTHER_FORMS[form]
+    path = tmp_path / "solutions.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(RolloutError, match=message) as caught:
+        FileOptions(path=str(path)).read()
+    assert "is not JSON" not in str(caught.value)
 
 
 def test_a_line_of_just_the_longest_size_is_read(author):

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import socket
 import threading
 from dataclasses import asdict
@@ -565,6 +566,56 @@ def test_a_model_that_wants_other_parameters_is_there_and_a_list_that_is_none_na
 def test_a_server_that_is_not_there_is_found_before_the_start(server):
     with pytest.raises(RolloutError, match=r"127.0.0.1:9/v1 does not answer .*is it running"):
         ready(server, url="http://127.0.0.1:9/v1")
+
+
+@pytest.fixture
+def closed(monkeypatch):
+    """The address of a port where nothing listens, and no proxy in the environment."""
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
+def test_a_proxy_that_does_not_answer_is_named_and_the_way_around_it(
+    server, author, closed, monkeypatch, name
+):
+    made = author(retries=0)
+    monkeypatch.setenv(name, f"http://me:secret@{closed}")
+    told = f"asked through the proxy http://{closed} of {name}: add 127.0.0.1 to no_proxy to ask"
+    with pytest.raises(RolloutError, match=f"does not answer .*{told} it directly.*running") as no:
+        ready(server)
+    assert "secret" not in str(no.value)
+    assert write(made).completions == ()
+    assert told in made.news[0]
+    assert "secret" not in made.news[0]
+    monkeypatch.setenv("no_proxy", "localhost, 127.0.0.1")
+    ready(server)
+
+
+def test_an_answer_of_a_proxy_is_told_as_such(server, closed, monkeypatch):
+    """It refuses what it does not know; the endpoint itself was never asked."""
+    place = server.url.removesuffix("/v1")
+    monkeypatch.setenv("http_proxy", place)
+    with pytest.raises(
+        RolloutError, match=rf"\(status .*, asked through the proxy {place} of http_p"
+    ):
+        ready(server, url="http://model.invalid/v1")
+    monkeypatch.delenv("http_proxy")
+    with pytest.raises(RolloutError, match="does not answer") as no:
+        ready(server, url=f"http://{closed}/v1")
+    assert "proxy" not in str(no.value)
+
+
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "ftp://127.0.0.1:9", "127.0.0.1:9:9"])
+def test_a_proxy_of_another_kind_is_named(server, closed, monkeypatch, proxy):
+    monkeypatch.setenv("all_proxy", proxy)
+    message = rf"cannot be asked through a proxy \({proxy} of all_proxy: .*; give one that begins"
+    with pytest.raises(RolloutError, match=message):
+        ready(server)
 
 
 def test_it_works_where_a_loop_already_runs_as_in_a_notebook(server, author):

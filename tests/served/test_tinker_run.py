@@ -164,6 +164,19 @@ def test_the_key_is_in_no_error_and_the_library_follows_no_redirect(server, open
     assert [client.follow_redirects for client in server.clients] == [False]
 
 
+def test_a_proxy_before_a_server_that_does_not_answer_is_named(server, opened, monkeypatch):
+    server.faults["create"] = api_error("APIConnectionError", "Connection error.")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "")
+    told = "asked through the proxy http://127.0.0.1:9 of http_proxy: add 127.0.0.1 to no_proxy"
+    with pytest.raises(RolloutError, match=f"server is gone .*{told}"):
+        opened()
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with pytest.raises(RolloutError, match="server is gone") as caught:
+        opened()
+    assert "proxy" not in str(caught.value)
+
+
 def test_a_server_that_does_not_answer_is_told_from_one_that_is_gone(server, opened, monkeypatch):
     """As where an id is beyond the vocabulary of its model."""
     asked, ends = [], Event()

@@ -124,6 +124,22 @@ def test_without_the_hub_the_error_says_why_and_names_the_other_way(hub):
         Gsm8kOptions().make()
 
 
+@pytest.mark.parametrize("reason", ["Connection error.", "404, there is no such data set"])
+def test_a_proxy_is_named_where_the_hub_is_not_reached(hub, monkeypatch, reason):
+    def load_dataset(name, config, *, split):
+        raise ValueError(reason)
+
+    hub(load_dataset)
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "")
+    with pytest.raises(TaskError, match="cannot load openai/gsm8k from the Hub") as caught:
+        Gsm8kOptions().make()
+    told = (
+        "asked through the proxy http://127.0.0.1:9 of https_proxy: add huggingface.co to no_proxy"
+    )
+    assert (told in str(caught.value)) == ("Connection" in reason)
+
+
 RESPELLED = ("{:,}.0", " $\\boxed{{ {:,} }}$.\n")
 
 

@@ -98,8 +98,8 @@ BAD_ROWS = {
     "a list": (GOOD | {"answer": ["18"]}, r"has \['18'\] as 'answer'; expected a text or a number"),
     "words": (GOOD | {"answer": "eighteen"}, "needs one decimal number; choose task.grading = 'ex"),
     "not JSON": ("9 + 9?", r"is '9 \+ 9\?', which is not JSON; expected an object"),
-    "too deep": ("[" * 20_000, "which is not JSON"),
-    "a huge integer": ("9" * 5_000, "which is not JSON"),
+    "too deep": ("[" * 20_000, "has lists or objects too deep in each other"),
+    "a huge integer": ("9" * 5_000, "has a whole number with too many digits"),
     "a surrogate": (GOOD | {"question": "9\ud800"}, r"has '\\ud800' at 1 of 'question'"),
     "a long row": (GOOD | {"x": "y" * 2**20}, "has more than 1048576 bytes"),
 }  # fmt: skip
@@ -115,7 +115,7 @@ def test_a_row_that_is_no_problem_is_named_with_its_file_and_line(write):
 
 
 def test_a_file_that_is_empty_missing_or_not_named_is_told(write, tmp_path):
-    with pytest.raises(TaskError, match=r"rows\.jsonl holds no problem; expected one in every row"):
+    with pytest.raises(TaskError, match=r"rows\.jsonl is empty \(0 bytes\)"):
         table(write())
     none = str(tmp_path / "none.jsonl")
     with pytest.raises(TaskError, match=r"cannot read .*none\.jsonl .*object a line.*task\.path"):
@@ -375,6 +375,18 @@ def test_one_saved_part_is_read_and_another_is_not_made_of_it(library, tmp_path)
     assert task.notes == ()
     with pytest.raises(TaskError, match=r"set is one part, 'train', .* has no split 'test'"):
         from_hub(str(folder), validation="test")
+
+
+def test_a_file_as_a_data_set_is_named_and_its_folder_is_read(library, tmp_path):
+    """As a file of parquet in task.path says: ``hub`` reads the folder."""
+    (tmp_path / "set").mkdir()
+    file = tmp_path / "set" / "rows.parquet"
+    library.Dataset.from_list(numbered(4)).to_parquet(file)
+    with pytest.raises(TaskError, match=r"is a parquet file; .* task.name = 'hub' reads a folder"):
+        table(str(file))
+    with pytest.raises(TaskError, match=r"task.dataset is the file .*; expected the folder that"):
+        from_hub(str(file))
+    assert len(from_hub(str(file.parent), held_out=1).ids("train")) == 3
 
 
 @pytest.mark.parametrize("kind", ["pandas", "webdataset", "json.json.evil"])

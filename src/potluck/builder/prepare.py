@@ -30,6 +30,7 @@ from potluck.model import ModelError, Reader
 from potluck.model.digest import notes_on_base, require_base
 from potluck.model.loading import require_device, require_plain_weights, require_weights
 from potluck.node.storage import checkpoint
+from potluck.proxies import proxy_remark
 from potluck.show.trackers.tracked import require_trackers
 from potluck.tasks import Task
 
@@ -153,13 +154,14 @@ def absences(config: RunConfig) -> dict[str, str]:
         if model in here:
             raise ModelError(
                 f"cannot load model {model!r}: no such folder is here, and {constants.ENDPOINT} "
-                f"does not answer to look for it there"
+                f"does not answer to look for it there{proxy_remark(constants.ENDPOINT)}"
             )
         absent[model] = f"{model}: a server has it"
     for at, table in ((OWN_TASK, config.task), (OTHER_TASK, config.out_of_distribution)):
         if table and (hub := table.hub_name) and not (Path(hub).exists() or hub_answers()):
             name = table.__struct_config__.tag
-            absent[at] = f"the data of {name}: the Hub does not answer, to load {hub}"
+            remark = proxy_remark(constants.ENDPOINT)
+            absent[at] = f"the data of {name}: the Hub does not answer, to load {hub}{remark}"
     return absent
 
 

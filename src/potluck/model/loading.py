@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub import constants
 from torch.backends import mps
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
@@ -25,6 +26,7 @@ from transformers.utils.logging import disable_progress_bar
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from potluck.files import SUMS, printable, seen_accelerator, unlike_its_sum
+from potluck.proxies import proxy_remark
 from potluck.types import PotluckError
 
 ADAPTER = "adapter_model.safetensors"
@@ -259,7 +261,10 @@ def stop_ids(
     and those named; raise ModelError if the tokenizer lacks one of these, or there is none."""
     vocabulary = tokenizer.get_vocab()
     if absent := [token for token in stop if token not in vocabulary]:
-        raise ModelError(f"[sampling] stop names {absent[0]!r}, which is no token of the model")
+        raise ModelError(
+            f"[sampling] stop names {absent[0]!r}, which is no token of the model; expected single "
+            f"tokens, as a text of several ends no completion"
+        )
     found = {vocabulary[token] for token in stop}
     for each in (*configs, tokenizer):
         ids = getattr(each, "eos_token_id", None)
@@ -294,7 +299,10 @@ def _cannot_load(what: str, model: str, error: Exception, *, base: str | None = 
     if absent and model.startswith(("/", "~", ".")):
         return ModelError(f"cannot load {what} {model!r}: no such folder is here")
     why = "no such folder is here; as a Hugging Face id: " if absent else ""
-    return ModelError(f"cannot load {what} {model!r}: {why}{first_line(error)}")
+    said = first_line(error)
+    if absent and "connect" in said:
+        said += proxy_remark(constants.ENDPOINT)
+    return ModelError(f"cannot load {what} {model!r}: {why}{said}")
 
 
 def _has_spiece() -> bool:

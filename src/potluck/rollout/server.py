@@ -18,6 +18,7 @@ import numpy as np
 
 from potluck.files import one_line
 from potluck.model.reader import Reader
+from potluck.proxies import named_proxies, proxy_remark
 from potluck.rollout.base import TICK_S, RolloutError
 from potluck.types import End
 
@@ -102,14 +103,25 @@ class Client:
         # Packed answers are not asked for, nor unpacked: a few bytes can hold gigabytes.
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         headers |= {"Authorization": f"Bearer {key}"} if key else {}
-        self._http = httpx2.AsyncClient(
-            headers=headers,
-            timeout=httpx2.Timeout(None, connect=CONNECT_S),  # the callers bound all of it
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
-            # Certificates are slow to read, and for https alone; SSL_CERT_FILE names others.
-            verify=root.startswith("https:") and (proxies or ssl.create_default_context()),
-            trust_env=proxies,
-        )
+        self.remark = proxy_remark(root) if proxies else ""
+        """What stands behind a failure: that a proxy was asked."""
+        try:
+            self._http = httpx2.AsyncClient(
+                headers=headers,
+                timeout=httpx2.Timeout(None, connect=CONNECT_S),  # the callers bound all of it
+                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
+                # Certificates are slow to read, and for https alone; SSL_CERT_FILE names others.
+                verify=root.startswith("https:") and (proxies or ssl.create_default_context()),
+                trust_env=proxies,
+            )
+        except (ImportError, ValueError, httpx2.InvalidURL) as error:  # a proxy of no known kind
+            named = named_proxies()
+            if not proxies or not named:
+                raise
+            raise RolloutError(
+                f"{address.url} cannot be asked through a proxy ({named}: {one_line(str(error))}); "
+                f"give one that begins with http://, or unset the variable"
+            ) from None
 
     async def __aenter__(self) -> Self:
         return self

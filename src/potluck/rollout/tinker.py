@@ -24,6 +24,7 @@ from weakref import finalize
 import numpy as np
 import torch
 
+from potluck.proxies import proxy_remark
 from potluck.rollout import base, server
 from potluck.rollout.base import TICK_S, Progress, PromptedRequest, Requests, RolloutError, Sampler
 from potluck.rollout.texts.base import NOTHING, Booking, Books, Cost
@@ -248,7 +249,7 @@ class TinkerSession:
         """Say what a failure means; its cause has the answer's status where the error has none."""
         url, said = self.options.url, self.options.address.line(f"{type(error).__name__}: {error}")
         if isinstance(error, TimeoutError) or type(error).__name__ in UNANSWERED:
-            return RolloutError(f"{url}, {what}: {self._cause()}")
+            return RolloutError(f"{url}, {what}: {self._cause()}{proxy_remark(url)}")
         told: Any = error if hasattr(error, "status_code") else error.__cause__
         if 300 <= (status := getattr(told, "status_code", 0)) < 400:
             said = self.options.address.line(f"it leads to {told.response.headers.get('location')}")

@@ -55,7 +55,8 @@ class BenchmarkOptions(TaskOptions, frozen=True, kw_only=True):
                 raise TaskError(
                     f"task.path: there is no folder {folder.absolute()}; expected one with {files}"
                 )
-            rows = file_rows(str(folder / f"{part}.jsonl"), f"{files} in task.path")
+            wanted = f"{files} in task.path"
+            rows = file_rows(str(folder / f"{part}.jsonl"), wanted, names=[rules.question])
         else:
             way_out = f"or download {files} and set task.path to the folder"
             rows = hub_rows(*self.home, part, empty="task.path is empty", way_out=way_out)

@@ -2,26 +2,30 @@
 
 import codecs
 import csv
-import json
+import os
 import re
-import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from potluck.file_forms import Unreadable, open_rows, plain_suffix
+from potluck.proxies import proxy_remark
 from potluck.tasks.base import Split, TaskError
+from potluck.tasks.json_rows import (
+    LONGEST_ROW_BYTES,
+    Refuse,
+    SourceRow,
+    begins_json,
+    json_rows,
+    raw_lines,
+    row_of,
+    text_of_line,
+)
 
-SourceRow = tuple[str, Any]
-"""The place, for an error, and what the JSON there holds: anything at all."""
 Parts = Mapping[Split, Iterable[SourceRow]]
 """Rows of the splits that there are."""
-Refuse = Callable[[TaskError], None]
-"""Takes the error of a bad row: raises it, or counts it and the row is left out."""
-LONGEST_ROW_BYTES, LONGEST_ARRAY_BYTES = 2**20, 2**28
-"""Longest line of a file; size of one that is a JSON array, which is read at once."""
 FILES = "a file with one JSON object a line, a JSON array, .csv or .tsv"
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 MOST_ROWS = 1_000_000
@@ -30,62 +34,12 @@ MOST_ROWS = 1_000_000
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-class JsonNumber(float):
-    """A number with a point or an exponent, and its own text: 0.1 is not always 0.1 as a float."""
-
-    text: str
-
-    def __new__(cls, text: str) -> "JsonNumber":
-        number = super().__new__(cls, text)
-        number.text = text
-        return number
-
-
 class Label(str):
     """A class label by its name, which the data set holds as a number."""
 
 
-class Repeated(dict[str, Any]):
-    """A row in which names stand more than once with unlike values; the last value counts."""
-
-    names: tuple[str, ...] = ()
-
-
-def _row(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a row of names and values, a ``Repeated`` one where a value replaces another."""
-    row = dict[str, Any]()
-    replaced = dict[str, None]()
-    for name, value in pairs:
-        if name in row and row[name] != value:
-            replaced[name] = None
-        row[name] = value
-    if not replaced:
-        return row
-    repeated = Repeated(row)
-    repeated.names = tuple(replaced)
-    return repeated
-
-
 def refuse_all(error: TaskError) -> None:
     raise error
-
-
-def _json_lines(path: Path, expected: str, refuse: Refuse) -> Iterator[SourceRow]:
-    with path.open("rb") as source:
-        lines = iter(partial(source.readline, LONGEST_ROW_BYTES + 1), b"")
-        for number, raw in enumerate(lines, start=1):
-            where = f"{path}, line {number}"
-            if len(raw) > LONGEST_ROW_BYTES:
-                longest = f"{LONGEST_ROW_BYTES} bytes"
-                raise TaskError(f"{where} has more than {longest}; expected one problem")
-            if not raw.strip():
-                continue
-            try:
-                row = _decoded(raw, where, expected)
-            except TaskError as error:
-                refuse(error)
-            else:
-                yield where, row
 
 
 KINDS = ("parquet", "json", "csv", "arrow", "text")
@@ -93,6 +47,9 @@ KINDS = ("parquet", "json", "csv", "arrow", "text")
 READERS = "datasets.packaged_modules"
 SAVED_DATASET = "state.json"
 """File in a folder of ``Dataset.save_to_disk``; one of a DatasetDict has it a folder deeper."""
+HUB = "https://huggingface.co"
+NETWORK = re.compile(r"connect|proxy|timeout|timed out|unreachable|offline", re.IGNORECASE)
+"""What stands in errors of libraries where a server was not reached."""
 SHORT_FLOATS = ("float32", "float16")
 
 
@@ -113,6 +70,11 @@ def hub_rows(
         ) from None
     try:
         config = subset or None
+        if Path(name).expanduser().is_file():
+            raise TaskError(
+                f"task.dataset is the file {name}; expected the folder that holds it, or set "
+                f"task.name = 'jsonl' and task.path for a text of rows"
+            )
         if (Path(name).expanduser() / SAVED_DATASET).is_file():
             return _counted(_saved_rows(name, split), f"{name} {split}")
         reader = type(datasets.load_dataset_builder(name, config)).__module__
@@ -123,6 +85,8 @@ def hub_rows(
         raise
     except Exception as error:  # what it raises is not documented: httpx, OSError, ValueError ...
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        if NETWORK.search(reason):
+            reason += proxy_remark(os.environ.get("HF_ENDPOINT", HUB))
         raise TaskError(
             f"cannot load {name} from the Hub ({reason}); try later, {way_out}"
         ) from error
@@ -202,54 +166,78 @@ def printable(text: str, key: str, where: str, *, expected: str) -> str:
 
 
 def file_rows(
-    file: str, wanted: str, columns: Sequence[str] = (), refuse: Refuse = refuse_all
+    file: str,
+    wanted: str,
+    columns: Sequence[str] = (),
+    refuse: Refuse = refuse_all,
+    names: Collection[str] = (),
 ) -> Iterator[SourceRow]:
     """Yield the rows of a file of any format; ``columns`` names those of a CSV or TSV file (empty:
-    its first line has them). Raise TaskError, with what is ``wanted``, if it cannot be read, is not
-    UTF-8 or JSON, or a line is too long."""
-    line = "an object with a question and an answer (or a file that is one JSON array, .csv, .tsv)"
+    its first line has them), ``names`` some of which each row has. Raise TaskError, with what is
+    ``wanted``, if it cannot be read, is not UTF-8 or JSON, or a line is too long."""
+    if "://" in file:
+        raise TaskError(
+            f"{file} is an address and no file; download it, or set task.name = 'hub' for a data "
+            f"set of the Hub; expected {wanted}"
+        )
     place = Path(file).expanduser()
+    refused = list[TaskError]()
+
+    def count_and_refuse(error: TaskError) -> None:
+        refused.append(error)
+        refuse(error)
+
     try:
-        if separator := SEPARATORS.get(place.suffix.lower()):
-            found = _separated(place, separator, columns, refuse)
+        separator = SEPARATORS.get(plain_suffix(place))
+        if separator and not _holds_json(place):
+            found = _separated(place, separator, columns, count_and_refuse, names)
         else:
-            with place.open("rb") as source:
-                start = source.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()
-            found = _array(place) if start[:1] == b"[" else _json_lines(place, line, refuse)
-        yield from _counted(found, file)
+            found = json_rows(place, names, count_and_refuse)
+        yield from _counted(found, file, refused)
+    except Unreadable as error:
+        hub = "; task.name = 'hub' reads a folder of such files as task.dataset"
+        more = hub if error.is_table else ""
+        raise TaskError(f"{error}{more}; expected {wanted}") from None
     except OSError as error:
         raise TaskError(f"cannot read {place} ({error.strerror}); expected {wanted}") from error
 
 
-def _array(path: Path) -> Iterator[SourceRow]:
-    if (size := path.stat().st_size) > LONGEST_ARRAY_BYTES:
-        raise TaskError(
-            f"{path} is a JSON array of {size} bytes; at most {LONGEST_ARRAY_BYTES}, or write one "
-            f"object a line"
-        )
-    whole = _decoded(path.read_bytes(), str(path), "one JSON array, or one object a line")
-    return ((f"{path}, element {i}", row) for i, row in enumerate(whole))
+def _holds_json(path: Path) -> bool:
+    """Tell whether the text begins as JSON does and no table."""
+    with open_rows(path) as source:
+        lines = (line.removeprefix(codecs.BOM_UTF8).strip() for line in raw_lines(source))
+        return begins_json(next(filter(None, lines), b""))
 
 
 def _separated(
-    path: Path, separator: str, columns: Sequence[str], refuse: Refuse
+    path: Path,
+    separator: str,
+    columns: Sequence[str],
+    refuse: Refuse,
+    wanted: Collection[str],
 ) -> Iterator[SourceRow]:
     names = list(columns)
     # Python's own limit of 131,072 is for all readers of the process: it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_ROW_BYTES))
-    with path.open("rb") as source:
-        lines = iter(partial(source.readline, LONGEST_ROW_BYTES + 1), b"")
-        texts = (_line(raw, f"{path}, line {n}") for n, raw in enumerate(lines, start=1))
+    with open_rows(path) as source:
+        lines = enumerate(raw_lines(source), start=1)
+        texts = (text_of_line(raw, f"{path}, line {n}") for n, raw in lines)
         reader = csv.reader(texts, delimiter=separator, strict=True)
         try:
             for cells in reader:
                 where = f"{path}, line {reader.line_num}"
-                if cells and not names:
+                if not cells:
+                    continue
+                if not names:
                     names = cells
-                elif cells and len(cells) != len(names):
+                    if len(names) == 1 and names[0] not in wanted:
+                        _require_separator(names[0], separator, where)
+                elif cells == names:  # of files that were put behind each other
+                    refuse(TaskError(f"{where} has the names of the columns again; drop the line"))
+                elif len(cells) != len(names):
                     refuse(TaskError(f"{where} has {len(cells)} columns; expected {len(names)}"))
-                elif cells:
-                    yield where, _row(zip(names, cells, strict=True))
+                else:
+                    yield where, row_of(zip(names, cells, strict=True))
         except csv.Error as error:
             if "field limit" in str(error):
                 raise TaskError(
@@ -263,36 +251,26 @@ def _separated(
             ) from None
 
 
-def _counted(rows: Iterable[SourceRow], source: str) -> Iterator[SourceRow]:
+def _require_separator(name: str, separator: str, where: str) -> None:
+    """Raise TaskError if the only name of a table holds another sign that separates names."""
+    for sign in (*SEPARATORS.values(), ";", "|"):
+        if sign in name:
+            raise TaskError(
+                f"{where} has {sign!r} between names, not {separator!r}; save it with commas as "
+                f".csv or with tabs as .tsv"
+            )
+
+
+def _counted(
+    rows: Iterable[SourceRow], source: str, refused: Sequence[TaskError] = ()
+) -> Iterator[SourceRow]:
+    """Yield the rows; raise TaskError if there are too many, or none: the first one ``refused``."""
     count = 0
     for count, row in enumerate(rows, start=1):
         if count > MOST_ROWS:
             raise TaskError(f"{source} has more than {MOST_ROWS} rows; give fewer")
         yield row
+    if refused and not count:
+        raise refused[0]
     if not count:
         raise TaskError(f"{source} holds no problem; expected one in every row")
-
-
-def _line(line: bytes, where: str) -> str:
-    if len(line) > LONGEST_ROW_BYTES:
-        longest = f"{LONGEST_ROW_BYTES} bytes"
-        raise TaskError(f"{where} has more than {longest}; expected one problem")
-    return _text(line, where)
-
-
-def _text(line: bytes, where: str) -> str:
-    try:
-        return line.removeprefix(codecs.BOM_UTF8).decode("utf-8")  # Windows writes one
-    except UnicodeDecodeError as error:
-        found = f"byte {line[error.start]:#04x} at {error.start}"
-        raise TaskError(f"{where} has {found}, which is not UTF-8; save it as UTF-8") from None
-
-
-def _decoded(line: bytes, where: str, expected: str) -> Any:
-    text = _text(line, where)
-    try:
-        return json.loads(text, parse_float=JsonNumber, object_pairs_hook=_row)
-    except (ValueError, RecursionError):  # too long a number; too deep a list
-        raise TaskError(
-            f"{where} is {reprlib.repr(text.strip())}, which is not JSON; expected {expected}"
-        ) from None

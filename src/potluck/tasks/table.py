@@ -19,8 +19,9 @@ from potluck.tasks import sources
 from potluck.tasks.base import HeldTask, Split, Task, TaskError, binary_rewards, normalised
 from potluck.tasks.environments.task import EnvironmentTask, PlayOptions
 from potluck.tasks.grading import LONGEST_NUMBER, SYSTEM_PROMPTS, answer_in, one_number, same_number
+from potluck.tasks.json_rows import JsonNumber, Refuse, Repeated, SourceRow
 from potluck.tasks.math.pool import Ask, are_right, require_algebra
-from potluck.tasks.sources import Parts, Refuse, SourceRow, printable, refuse_all
+from potluck.tasks.sources import Parts, printable, refuse_all
 from potluck.types import Completion, Problem
 
 Grading = Literal["number", "exact", "math", "math-verify"]
@@ -31,6 +32,8 @@ RULES = ("question", "answer", "answer_after", "grading", "tags", "system_prompt
 """Options that decide what the problems are and when one is solved: the digest has them."""
 TEMPLATE = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")
 """A place for a column, or a brace: doubled it is one, else a slip."""
+MESSAGES_AS_TEXT = re.compile(r"""\s*\[?\s*\{\s*(['"])(role|content|from)\1\s*:""")
+"""What a table makes of messages, by JSON or by Python."""
 
 
 class TableOptions(PlayOptions, frozen=True, kw_only=True):
@@ -104,7 +107,9 @@ class JsonlOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", ta
     first: ClassVar[str] = "path"
 
     def rows(self, key: str, place: str, refuse: Refuse) -> Iterable[SourceRow]:
-        return sources.file_rows(place, f"{sources.FILES} in task.{key}", self.columns, refuse)
+        wanted = f"{sources.FILES} in task.{key}"
+        names = [m[1] for m in TEMPLATE.finditer(self.question) if m[1]] or [self.question]
+        return sources.file_rows(place, wanted, self.columns, refuse, names)
 
 
 class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag="hub"):
@@ -206,7 +211,7 @@ class Table(Answered):
                 except TaskError as error:
                     bad.append(str(error))
                     continue
-                if isinstance(row, sources.Repeated):
+                if isinstance(row, Repeated):
                     for key in row.names:
                         repeated.setdefault(key, f"{key[:40]!r} ({where})")
                 self.has_messages |= isinstance(row.get(rules.question), list | dict)
@@ -221,6 +226,7 @@ class Table(Answered):
                 f"{name}: names that stand twice in a row with unlike values, of which the last "
                 f"counts: {', '.join(repeated.values())}",
             )
+        self.notes += _notes_on_messages(name, [p for its in found.values() for p in its])
         if rules.answer and not rules.code:
             self.notes += _notes_on_answers(name, [p for its in found.values() for p in its])
         if "train" in parts and "validation" not in parts and rules.held_out != 0:
@@ -305,7 +311,7 @@ def _cell(row: Mapping[str, Any], key: str, where: str) -> str:
     """Read a text, or a number as its file has it and without an exponent."""
     value = _column(row, key, where)
     match value:
-        case sources.JsonNumber():
+        case JsonNumber():
             text = value.text
         case float():
             # The Hub's library has made a float of every number of the column.
@@ -322,9 +328,22 @@ def _cell(row: Mapping[str, Any], key: str, where: str) -> str:
 
 def _column(row: Mapping[str, Any], key: str, where: str) -> Any:
     if key not in row:
-        there = ", ".join(name[:40] for name in islice(row, 20)) or "none"
-        raise TaskError(f"{where} has no column {key!r}; it has {there}")
+        raise _no_column(row, key, where)
     return row[key]
+
+
+def _no_column(row: Mapping[str, Any], key: str, where: str, otherwise: str = "") -> TaskError:
+    """Make the error for a column that is not there; name what stands within other columns, and
+    what one may do ``otherwise`` if it is that."""
+    within = {name: value for name, value in row.items() if isinstance(value, dict) and value}
+    there = ", ".join(_with_keys(name, within.get(name, {})) for name in islice(row, 20)) or "none"
+    way_out = f"; what is within a column is not read: give it its own{otherwise}" if within else ""
+    return TaskError(f"{where} has no column {key!r}; it has {there}{way_out}")
+
+
+def _with_keys(name: str, value: Mapping[str, Any]) -> str:
+    keys = ", ".join(key[:40] for key in islice(value, 5))
+    return f"{name[:40]} (with {keys})" if keys else name[:40]
 
 
 def _asked(value: Any, key: str, where: str) -> tuple[str, str]:
@@ -332,20 +351,53 @@ def _asked(value: Any, key: str, where: str) -> tuple[str, str]:
     if isinstance(value, str):
         return "", printable(value, key, where, expected="a problem")
     messages = value if isinstance(value, list) else [value]
-    if not all(isinstance(m, dict) and isinstance(m.get("content"), str) for m in messages):
+    contents = [_content(message, key, where) for message in messages]
+    if None in contents:
         found = f"{reprlib.repr(value)} as {key!r}"
-        raise TaskError(f"{where} has {found}; expected a text, or messages")
-    roles = [m.get("role") for m in messages]
-    said = [printable(m["content"], key, where, expected="a problem") for m in messages]
+        raise TaskError(
+            f"{where} has {found}; expected a text, or messages with 'role' and 'content'"
+        )
+    roles = [message.get("role") for message in messages]
+    said = [printable(text or "", key, where, expected="a problem") for text in contents]
     if roles not in (["user"], ["system", "user"]):
+        way_out = ""
+        if len(roles) > 1 and roles[-1] == "assistant":
+            way_out = "; drop the last, which the model is to write"
+        elif len(roles) > 1 and roles[-1] == "user":
+            way_out = "; put the turns before into its text"
         raise TaskError(
             f"{where} has messages of {reprlib.repr(roles)} as {key!r}; expected one of 'user', "
-            f"and none or one of 'system' before it"
+            f"and none or one of 'system' before it{way_out}"
         )
     return (said[0] if len(said) == 2 else ""), said[-1]
 
 
+def _content(message: Any, key: str, where: str) -> str | None:
+    """Read the text of a message, of its parts where it has some; None if there is none. Raise
+    TaskError for a part that is no text."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not content:
+        return None
+    texts = list[str]()
+    for part in content:
+        if not isinstance(part, dict):
+            return None
+        text = part.get("text")
+        if part.get("type", "text") != "text" or not isinstance(text, str):
+            kind = reprlib.repr(part.get("type"))
+            raise TaskError(
+                f"{where} has a part of type {kind} in messages of {key!r}; expected texts alone"
+            )
+        texts.append(text)
+    return "\n".join(texts)
+
+
 def _answer(row: Mapping[str, Any], where: str, rules: TableOptions) -> str:
+    if rules.answer not in row:
+        otherwise = ", or set task.answer = '' and let a [[reward]] read it"
+        raise _no_column(row, rules.answer, where, otherwise)
     text = _cell(row, rules.answer, where)
     if rules.answer_after:
         before, mark, text = text.partition(rules.answer_after)
@@ -417,6 +469,18 @@ def _notes_on_columns(
             f"{', '.join(left_out.values())}"
         )
     return tuple(notes)
+
+
+def _notes_on_messages(name: str, problems: Sequence[Problem]) -> tuple[str, ...]:
+    """Tell of questions that are messages written as a text, with an example."""
+    texts = [problem for problem in problems if MESSAGES_AS_TEXT.match(problem.question)]
+    if not texts:
+        return ()
+    return (
+        f"{name}: {len(texts)} of {len(problems)} questions look like messages that were written "
+        f"as a text, and are asked as it stands, first {reprlib.repr(texts[0].question)}; give "
+        f"messages as lists in JSON",
+    )
 
 
 def _notes_on_answers(name: str, problems: Sequence[Problem]) -> tuple[str, ...]:

@@ -67,7 +67,8 @@ class ChatClient(Client):
                         await asyncio.sleep(error.again_s or 0.5 * 2**number)
                 return await attempt()
         except TimeoutError:
-            raise Unavailable(f"no answer within {timeout_s:g} seconds", may_cost=True) from None
+            said = f"no answer within {timeout_s:g} seconds{self.remark}"
+            raise Unavailable(said, may_cost=True) from None
 
     async def _once(self, method: str, path: str, body: object = None) -> bytes:
         """Wait for one answer, empty where it was cut off or is too long."""
@@ -77,14 +78,14 @@ class ChatClient(Client):
         except CutOff:  # it may be billed: no attempt that is repeated
             return b""
         except httpx2.TransportError as error:
-            may_cost, said = not isinstance(error, UNSENT), self.address.reason(error)
+            may_cost, said = not isinstance(error, UNSENT), self.address.reason(error) + self.remark
             raise Unavailable(said, may_cost=may_cost, again_s=0.0) from None
         if 200 <= status < 300:
             return raw
         message = text = raw.decode(errors="replace")
         with suppress(ValueError, RecursionError, KeyError, TypeError):
             message = str(json.loads(text)["error"]["message"])
-        said = self.address.line(f"status {status}: {message}")
+        said = self.address.line(f"status {status}: {message}") + self.remark
         if status in LATER or status >= 500:
             again_s = None if status == 402 else 0.0
             with suppress(ValueError):

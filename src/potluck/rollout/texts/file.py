@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from potluck.episode import EnvironmentFailed, Turn, digest_of, text_of, turns_in
+from potluck.file_forms import Unreadable, open_rows
 from potluck.files import derived_seed
 from potluck.rollout.base import EngineSettings, Progress, Requests, RolloutError
 from potluck.rollout.texts.base import NO_TOKENS, Ended, Written, can_be_read
@@ -23,6 +24,7 @@ from potluck.rollout.texts.endpoint import turn_in
 from potluck.types import Completion, End, Problem
 
 LONGEST_LINE_BYTES = 2**20
+WANTED = "JSON lines in [node.NAME.engine] path"
 TURNS = "turns"  # key of an episode, in place of the key of a solution
 MOST_BYTES = 2**28  # size of a file: all of it is held in memory, as objects of five times its size
 
@@ -36,8 +38,9 @@ class SolutionFile:
         self.path = path
         self.kinds: set[str] = set()  # of its lines: the key of solutions, or TURNS
         self._lines: dict[str, list[tuple[int, list[str]]]] = {}
+        size = 0
         try:
-            with path.open("rb") as source:
+            with open_rows(path) as source:
                 lines = iter(partial(source.readline, LONGEST_LINE_BYTES + 1), b"")
                 for number, raw in enumerate(lines, start=1):
                     if raw.removeprefix(BOM_UTF8).strip() or len(raw) > LONGEST_LINE_BYTES:
@@ -45,8 +48,11 @@ class SolutionFile:
                         key, kind, texts = _read_line(raw, where, problem, solution)
                         self.kinds.add(kind)
                         self._lines.setdefault(key, []).append((number, texts))
-                    if source.tell() > MOST_BYTES:
+                    size += len(raw)
+                    if size > MOST_BYTES:
                         raise RolloutError(f"{path} has more than {MOST_BYTES} bytes; give fewer")
+        except Unreadable as error:
+            raise RolloutError(f"{error}; expected {WANTED}") from None
         except OSError as error:
             why = f"cannot read {path} ({error.strerror})"
             raise RolloutError(f"{why}; set [node.NAME.engine] path") from error
@@ -123,8 +129,7 @@ class FileEngine:
 def require_file(path: Path) -> None:
     """Raise RolloutError unless ``path`` is a file."""
     if not path.is_file():
-        wanted = "expected JSON lines in [node.NAME.engine] path"
-        raise RolloutError(f"there is no file {path}; {wanted}")
+        raise RolloutError(f"there is no file {path}; expected {WANTED}")
 
 
 def _read_line(raw: bytes, where: str, problem: str, solution: str) -> tuple[str, str, list[str]]:
@@ -138,8 +143,13 @@ def _read_line(raw: bytes, where: str, problem: str, solution: str) -> tuple[str
         found = f"byte {error.object[error.start]:#04x}"
         raise RolloutError(f"{where} has {found}, which is not UTF-8; save it as UTF-8") from None
     except (ValueError, RecursionError) as error:
+        if raw.removeprefix(BOM_UTF8).strip() in (b"{", b"["):
+            found = f"{where} begins JSON that goes on in other lines"
+            raise RolloutError(f"{found}; expected one object a line") from None
         found = reprlib.repr(raw.decode(errors="replace").strip())
         raise RolloutError(f"{where} is {found}, which is not JSON ({error}); {wanted}") from None
+    if isinstance(row, list) and row and isinstance(row[0], dict):
+        raise RolloutError(f"{where} is a list of {len(row)} objects; expected one object a line")
     if isinstance(row, dict) and solution not in row and TURNS in row:
         if (text := _text_of(row[TURNS])) is None:
             wanted = f'expected {{"{problem}": a text, "{TURNS}": a list of turns or of messages}}'
