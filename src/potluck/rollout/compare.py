@@ -18,7 +18,7 @@ from potluck.types import Completion, Problem
 
 ROWS = 3
 """Number of the longest completions that are scored again, and of the first ones."""
-SURE = 3.0
+SURE = 2.0
 """Standard errors by which a mean difference has to be above what is allowed."""
 FAR = 10.0
 """Differences of one token that are this many times the allowed mean are no rounding."""

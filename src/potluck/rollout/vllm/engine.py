@@ -33,7 +33,13 @@ from potluck.rollout.episodes import Episodes
 from potluck.rollout.server import Ears, begin_loop, together
 from potluck.rollout.vllm import client
 from potluck.rollout.vllm.client import Disconnected, VllmClient, WeightSync
-from potluck.rollout.vllm.response import ServerRequest, read_response, require_ours
+from potluck.rollout.vllm.response import (
+    Compared,
+    ServerRequest,
+    read_response,
+    require_ours,
+    score_again,
+)
 from potluck.types import Completion
 
 
@@ -136,7 +142,7 @@ class ServerWriting:
         """
         answers: list[list[Completion]] = [[] for _ in self._requests]
         total, done = sum(each.count for each in self._requests), 0
-        unchecked, gaps, is_over = list[Check](), list[np.ndarray](), False
+        unchecked, compared, is_over = list[Check](), list[Compared](), False
         try:
             while not is_over:
                 progress(done, total)
@@ -151,17 +157,19 @@ class ServerWriting:
                 else:
                     self._work.result()  # raises what went wrong
                     is_over = True
-                if is_over or not self._kept:  # a wrong server is to stop at once
-                    policy, options = self._engine.policy, self._engine.options
+                # A wrong server is to stop at once.
+                if unchecked and (is_over or not self._kept):
+                    policy, sampler = self._engine.policy, self._sampler
                     with client.as_it_was(policy.network, self._kept):
-                        gaps += [
-                            require_ours(policy, self._sampler, request.prompt_P, written, options)
+                        compared += [
+                            score_again(policy, sampler, request.prompt_P, written)
                             for request, written in unchecked
                         ]
+                    require_ours(policy, sampler, compared, self._engine.options)
                     unchecked = []
         finally:
             self.abandon()
-        self._weight_sync.apart = float(np.concatenate(gaps).mean())
+        self._weight_sync.apart = float(Compared.together(compared).gap_X.mean())
         return [completion for answer in answers for completion in answer]
 
     def abandon(self) -> None:

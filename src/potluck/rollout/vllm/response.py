@@ -4,7 +4,7 @@ their log-probabilities are held against the weights that it was to write with."
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 
 from potluck.model.policy import LanguageModel
 from potluck.rollout.base import PromptedRequest, RandomSampler, RolloutError, Sampler
+from potluck.rollout.compare import least_mean
 from potluck.rollout.server import NotWritten, read_written
 from potluck.rollout.vllm.client import VllmClient
 from potluck.types import Completion, Sampling
@@ -91,26 +92,36 @@ def read_response(
     return completions
 
 
-def require_ours(
+class Compared(NamedTuple):
+    """Log-probabilities of X tokens, nats: those that the server told, ours, and ours by the other
+    ``--logprobs-mode``."""
+
+    told_X: np.ndarray
+    owed_X: np.ndarray
+    other_X: np.ndarray
+
+    @property
+    def gap_X(self) -> np.ndarray:
+        gap_X: np.ndarray = np.abs(self.told_X - self.owed_X)
+        return gap_X
+
+    @classmethod
+    def together(cls, parts: Sequence["Compared"]) -> "Compared":
+        return cls(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+
+
+def score_again(
     policy: LanguageModel,
     sampler: Sampler,
     prompt_P: np.ndarray,
     completions: Sequence[Completion],
-    options: Any,
-) -> np.ndarray:
-    """Compute gap_X: |ln p of the server - ln p of ``policy``| of X tokens of one request, nats.
-
-    Raise RolloutError if the mean is above the options' tolerance, or the server tells the numbers
-    of the other ``--logprobs-mode``, which may be nearer than that. If its noise has a Laplace
-    distribution of any scale, the other ones explain what it tells better by
-
-        X ln(mean |told - owed| / mean |told - other|)   nats.
-    """
-    most, tolerance = CHECKED_TOKENS, options.tolerance
+) -> Compared:
+    """Score the first tokens of the first completions of one request with ``policy``."""
+    most = CHECKED_TOKENS
     pairs = [(c, c.logp_T[:most]) for c in completions[:CHECKED_ROWS] if c.logp_T is not None]
     rows = [replace(c, token_T=c.token_T[:most], logp_T=logp_T) for c, logp_T in pairs]
     told_X = np.concatenate([logp_T for _, logp_T in pairs])
-    drawing = sampler.sampling if isinstance(sampler, RandomSampler) else Sampling()
+    drawing = _drawing(sampler)
 
     def scored(temperature: float) -> np.ndarray:
         told = [prompt_P] * len(rows), [c.token_T for c in rows]
@@ -128,21 +139,42 @@ def require_ours(
             kept = (sampler.truncated(policy.next_logp(prompt_P, c.token_T)) for c in rows)
             left = torch.cat([kept_TV.logsumexp(dim=1) for kept_TV in kept])
             other_X = owed_X - left.cpu().numpy()
-    gap_X = np.abs(told_X - owed_X)
-    apart, other = float(gap_X.mean()), float(np.abs(told_X - other_X).mean())
-    owed_mode = "raw_logprobs" if drawing.temperature == 1 else "processed_logprobs"
-    evidence = len(told_X) * (log(max(apart, LEAST)) - log(max(other, LEAST)))
+    return Compared(told_X, owed_X, other_X)
+
+
+def _drawing(sampler: Sampler) -> Sampling:
+    return sampler.sampling if isinstance(sampler, RandomSampler) else Sampling()
+
+
+def require_ours(
+    policy: LanguageModel, sampler: Sampler, parts: Sequence[Compared], options: Any
+) -> None:
+    """Judge all tokens of a writing that were scored again, together.
+
+    Raise RolloutError if their mean |difference| is surely above the options' tolerance
+    (``least_mean``: one short answer decides nothing), or the server tells the numbers of the other
+    ``--logprobs-mode``, which may be nearer than that. If its noise has a Laplace distribution of
+    any scale, the other ones explain what it tells better by
+
+        X ln(mean |told - owed| / mean |told - other|)   nats.
+    """
+    compared = Compared.together(parts)
+    tolerance = options.tolerance
+    apart = float(compared.gap_X.mean())
+    other = float(np.abs(compared.told_X - compared.other_X).mean())
+    owed_mode = "raw_logprobs" if _drawing(sampler).temperature == 1 else "processed_logprobs"
+    evidence = len(compared.told_X) * (log(max(apart, LEAST)) - log(max(other, LEAST)))
     what = f"the log-probabilities of the server at {options.url}"
     if evidence > EVIDENCE and other <= tolerance:
         raise RolloutError(
             f"{what} are those of another mode: {other:.2g} nats a token from these, {apart:.2g} "
             f"from those that are owed; start it with --logprobs-mode {owed_mode}, see docs/vllm.md"
         )
-    if not apart <= tolerance:
+    if not least_mean(compared.gap_X) <= tolerance:
         is_tied = policy.network.config.get_text_config().tie_word_embeddings
         raise RolloutError(
             f"{what} differ from this model's by {apart:.3g} nats a token, more than {tolerance:g}:"
-            f" it has other weights{OLD_HEAD if is_tied else ''}, or was not "
+            f" it computes in a coarser format (bfloat16 costs .02 to .05; raise tolerance for a "
+            f"coarser one), has other weights{OLD_HEAD if is_tied else ''}, or was not "
             f"started with --logprobs-mode {owed_mode}; see docs/vllm.md"
         )
-    return gap_X
