@@ -14,6 +14,7 @@ from potluck.rollout.base import EngineSettings, GreedySampler, RandomSampler, R
 from potluck.rollout.base import RolloutRequest as Request
 from potluck.rollout.compare import least_mean
 from potluck.rollout.hf import HFEngine
+from potluck.rollout.options import HFOptions
 from potluck.types import Problem, Sampling
 
 PROBLEMS = [Problem("p", "1+2=", "3"), Problem("q", "add 12 and 30 and 7", "49")]
@@ -52,7 +53,8 @@ def compare(
     asked = [Request(problem, 4) for problem in problems]
     written = engine.generate(asked, sampler, author="me", progress=lambda done, total: None)
     told = [dataclasses.replace(c, logp_T=change(c.logp_T)) for c in written]
-    engine.require_one_model(asked, sampler, told)
+    allowed = HFOptions().log_probability_tolerance(dtype)
+    engine.require_one_model(asked, sampler, told, allowed=allowed)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -99,10 +101,10 @@ def test_a_run_ends_in_its_first_round_and_compares_no_other(tmp_path, monkeypat
     asked = []
     compared = HFEngine.require_one_model
 
-    def twisted(self, requests, sampler, written):
+    def twisted(self, requests, sampler, written, *, allowed):
         asked.append(written)
         shifted = [dataclasses.replace(c, logp_T=c.logp_T - shift) for c in written]
-        compared(self, requests, sampler, shifted)
+        compared(self, requests, sampler, shifted, allowed=allowed)
 
     monkeypatch.setattr(HFEngine, "require_one_model", twisted)
     config = tiny.recipe({"a": tiny.save(tmp_path / "a"), "b": tiny.save(tmp_path / "b", seed=1)})

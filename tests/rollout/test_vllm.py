@@ -26,7 +26,7 @@ from potluck.rollout.options import VllmOptions
 from potluck.rollout.server import Address, run_loop
 from potluck.rollout.vllm.client import VllmClient, require_server
 from potluck.rollout.vllm.response import (
-    Compared,
+    Rescored,
     ServerRequest,
     read_response,
     require_ours,
@@ -649,7 +649,7 @@ def test_one_short_answer_decides_nothing_and_all_of_a_writing_do():
 
     def told(count, apart):
         owed_X = -lot.exponential(1.0, count) - 1
-        return Compared(owed_X - lot.exponential(apart, count), owed_X, owed_X)
+        return Rescored(owed_X - lot.exponential(apart, count), owed_X, owed_X)
 
     for _ in range(200):
         require_ours(made, GreedySampler(), [told(6, 0.06), told(5, 0.06)], options)

@@ -115,9 +115,15 @@ class Engine:
         raise NotImplementedError
 
     def require_one_model(
-        self, requests: Requests, sampler: Sampler, written: Sequence[Completion]
+        self,
+        requests: Requests,
+        sampler: Sampler,
+        written: Sequence[Completion],
+        *,
+        allowed: float,
     ) -> None:
-        """Raise RolloutError if what has written is not what learns."""
+        """Raise RolloutError if what has written is not what learns, by more than ``allowed`` nats
+        a token."""
 
     def prompted(self, requests: Requests) -> list[PromptedRequest]:
         """Find prompt and room of each request; raise RolloutError if a prompt leaves none."""

@@ -31,7 +31,6 @@ from potluck.rollout.base import (
 from potluck.rollout.cache import PromptReader, TurnReader
 from potluck.rollout.compare import require_one_model
 from potluck.rollout.episodes import Episodes
-from potluck.rollout.options import TOLERANCE
 from potluck.types import Completion, End, Sampling
 
 COMPACT_AT = 0.25  # share of the batch that must have ended before the rest is moved together
@@ -77,20 +76,21 @@ class HFEngine(Engine):
         return [written[each] for each in asked if each in written or not self.settings.environment]
 
     def require_one_model(
-        self, requests: Requests, sampler: Sampler, written: Sequence[Completion]
+        self,
+        requests: Requests,
+        sampler: Sampler,
+        written: Sequence[Completion],
+        *,
+        allowed: float,
     ) -> None:
         problems = {each.problem.id: each.problem for each in requests}
-        coarser = max(
-            (self.settings.dtype, str(self.policy.dtype).removeprefix("torch.")),
-            key=lambda dtype: TOLERANCE[dtype],
-        )
         drawing = sampler.sampling if isinstance(sampler, RandomSampler) else Sampling()
         require_one_model(
             self.policy,
             problems.__getitem__,
             written,
             temperature=drawing.temperature,
-            allowed=TOLERANCE[coarser],
+            allowed=allowed,
         )
 
     def _batches(self, requests: Requests) -> Iterator[Prompted]:

@@ -34,7 +34,7 @@ from potluck.rollout.server import Ears, begin_loop, together
 from potluck.rollout.vllm import client
 from potluck.rollout.vllm.client import Disconnected, VllmClient, WeightSync
 from potluck.rollout.vllm.response import (
-    Compared,
+    Rescored,
     ServerRequest,
     read_response,
     require_ours,
@@ -142,7 +142,7 @@ class ServerWriting:
         """
         answers: list[list[Completion]] = [[] for _ in self._requests]
         total, done = sum(each.count for each in self._requests), 0
-        unchecked, compared, is_over = list[Check](), list[Compared](), False
+        unchecked, compared, is_over = list[Check](), list[Rescored](), False
         try:
             while not is_over:
                 progress(done, total)
@@ -169,7 +169,7 @@ class ServerWriting:
                     unchecked = []
         finally:
             self.abandon()
-        self._weight_sync.apart = float(Compared.together(compared).gap_X.mean())
+        self._weight_sync.apart = float(Rescored.together(compared).gap_X.mean())
         return [completion for answer in answers for completion in answer]
 
     def abandon(self) -> None:

@@ -92,7 +92,7 @@ def read_response(
     return completions
 
 
-class Compared(NamedTuple):
+class Rescored(NamedTuple):
     """Log-probabilities of X tokens, nats: those that the server told, ours, and ours by the other
     ``--logprobs-mode``."""
 
@@ -106,7 +106,7 @@ class Compared(NamedTuple):
         return gap_X
 
     @classmethod
-    def together(cls, parts: Sequence["Compared"]) -> "Compared":
+    def together(cls, parts: Sequence["Rescored"]) -> "Rescored":
         return cls(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
 
@@ -115,7 +115,7 @@ def score_again(
     sampler: Sampler,
     prompt_P: np.ndarray,
     completions: Sequence[Completion],
-) -> Compared:
+) -> Rescored:
     """Score the first tokens of the first completions of one request with ``policy``."""
     most = CHECKED_TOKENS
     pairs = [(c, c.logp_T[:most]) for c in completions[:CHECKED_ROWS] if c.logp_T is not None]
@@ -139,7 +139,7 @@ def score_again(
             kept = (sampler.truncated(policy.next_logp(prompt_P, c.token_T)) for c in rows)
             left = torch.cat([kept_TV.logsumexp(dim=1) for kept_TV in kept])
             other_X = owed_X - left.cpu().numpy()
-    return Compared(told_X, owed_X, other_X)
+    return Rescored(told_X, owed_X, other_X)
 
 
 def _drawing(sampler: Sampler) -> Sampling:
@@ -147,7 +147,7 @@ def _drawing(sampler: Sampler) -> Sampling:
 
 
 def require_ours(
-    policy: LanguageModel, sampler: Sampler, parts: Sequence[Compared], options: Any
+    policy: LanguageModel, sampler: Sampler, parts: Sequence[Rescored], options: Any
 ) -> None:
     """Judge all tokens of a writing that were scored again, together.
 
@@ -158,7 +158,7 @@ def require_ours(
 
         X ln(mean |told - owed| / mean |told - other|)   nats.
     """
-    compared = Compared.together(parts)
+    compared = Rescored.together(parts)
     tolerance = options.tolerance
     apart = float(compared.gap_X.mean())
     other = float(np.abs(compared.told_X - compared.other_X).mean())
