@@ -1,5 +1,5 @@
-"""Each command that does something, with all that it starts, runs no file because it lies in the
-current folder. ``test_beside.py`` has the commands that take no time, and that such code can run."""
+"""Each command that does something, with all that it starts, runs no file of the current folder.
+``test_beside.py`` has the commands that take no time, and shows that such files can run."""
 
 import signal
 import subprocess
