@@ -1,6 +1,8 @@
 """Files beside a recipe that would be code for a program that looks for modules in its folder."""
 
+import os
 import py_compile
+import subprocess
 from pathlib import Path
 
 MODULES = (
@@ -73,3 +75,68 @@ def ran(marks: Path) -> list[str]:
     lines = marks.read_text().splitlines() if marks.exists() else []
     marks.unlink(missing_ok=True)
     return lines
+
+
+TINY = """\
+name = "tiny"
+rounds = 1
+problems_per_round = 2
+group_size = 4
+threads = 1
+
+[task]
+name = "digits"
+
+[sampling]
+max_new_tokens = 8
+max_total_tokens = 64
+
+[evaluation]
+problems = 2
+out_of_distribution = 0
+
+[node.small]
+model = "builtin:digits-small"
+"""
+SECOND_NODE = '\n[node.terse]\nmodel = "builtin:digits-terse"\n'
+GUESS = """\
+class Guess:
+    actions = ["0", "1"]
+
+    def reset(self, seed):
+        return f"Is {seed % 2} odd?"
+
+    def step(self, text):
+        return "So it is.", float(text), True
+"""
+CONSOLE_SCRIPT = """\
+from potluck.cli import main
+
+if __name__ == "__main__":
+    main()
+"""
+"""Program that an installer writes: the folder of the file comes first on the path."""
+
+
+def folder_with_code(place):
+    """Make a folder that was downloaded: recipes, and code of each kind beside them."""
+    place.mkdir()
+    put_code(place)
+    (place / "tiny.toml").write_text(TINY + SECOND_NODE)
+    (place / "alone.toml").write_text(TINY)
+    (place / "guess.py").write_text(GUESS)
+    return place
+
+
+def console_environment():
+    """Return the environment of a program that finds no modules by it."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return environment | {"HF_HUB_OFFLINE": "1"}
+
+
+def start(words, folder, **variables):
+    """Start a program in the folder; return what of the folder ran, and how the program ended."""
+    done = subprocess.run(
+        words, cwd=folder, env=console_environment() | variables, capture_output=True, text=True
+    )
+    return ran(folder.parent / f"{folder.name}.ran"), done

@@ -36,6 +36,8 @@ def answer(line):
         return str(subprocess.Popen(["sleep", "600"]).pid)
     while word == "compute" and time.process_time() < 5:
         pass
+    if word == "variables":
+        return " ".join(sorted(os.environ))
     if word == "begin":  # a line that never ends
         say(b"half")
         time.sleep(600)
@@ -89,6 +91,24 @@ def test_a_line_is_answered_by_a_line_and_one_that_is_begun_is_not_waited_for(ta
     assert [talker.ask(f"{word}\n", 60.0) for word in ("a", "long 100000")] == ["a", "x" * 10**5]
     assert talker.ask("begin\n", 0.2) == ""
     assert talker.process is None
+
+
+SECRETS = (
+    *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "OPENAI_API_KEY", "TINKER_API_KEY"),
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GOOGLE_APPLICATION_CREDENTIALS"),
+    *("HTTPS_PROXY", "https_proxy", "SSH_AUTH_SOCK", "NETRC", "DATABASE_URL", "PASSWORD"),
+    *("LC_TOKEN", "HF_HOME_TOKEN", "PYTHONPATH", "PYTHONSTARTUP", "LD_PRELOAD"),
+)
+"""Variables that are a secret, or hold one, or name code."""
+NEEDED = ("HOME", "PATH", "TMPDIR", "LC_CTYPE", "CUDA_VISIBLE_DEVICES", "HF_HOME", "OMP_PLACES")
+
+
+def test_a_process_gets_variables_to_find_files_and_to_compute_and_no_secret(talker, monkeypatch):
+    for name in (*SECRETS, *NEEDED):
+        monkeypatch.setenv(name, "/a/place")
+    names = talker.ask("variables\n", 60.0).split()
+    assert not {*names} & {*SECRETS}
+    assert {*names} >= {*NEEDED}
 
 
 def test_a_process_that_does_not_read_is_not_waited_for(talker):

@@ -13,6 +13,8 @@ from potluck_experiments.cells import CellSpec, cells_of
 from potluck_experiments.suite import SCALES, ExperimentError, Scale, Suite, read_suite
 
 RUNS = Path("runs") / "reproduce"
+CLONE = Path(__file__).resolve().parents[2]
+"""Folder of the clone that this package is installed from."""
 Flag = typer.Option
 
 
@@ -28,6 +30,7 @@ def reproduce(
     again: Annotated[bool, Flag("--again", help="Also run finished cells, as it is here")] = False,
     keep_runs: Annotated[bool, Flag("--keep-runs", help=f"Leave the runs in {RUNS}")] = False,
     render: Annotated[bool, Flag("--render", help="Only write the pages")] = False,
+    trust_code: Annotated[bool, Flag("--trust-code", help="Run the code of another clone")] = False,
     folder: Annotated[Path, Flag("--experiments", help="Their folder")] = Path("experiments"),
 ) -> None:
     """Run the paper's experiments and say whether its claims hold; goes on where it stopped.
@@ -63,7 +66,21 @@ def reproduce(
         )
     if check:
         return _print_check(suite, cells, again)
+    if not trust_code:
+        _require_own(folder)
     _run(suite, cells, jobs or _jobs(of), again, keep_runs)
+
+
+def _require_own(folder: Path) -> None:
+    """Refuse a folder that came from elsewhere: cells run its scripts, and the code that its
+    recipes name."""
+    place = folder.resolve()
+    if place.parent != CLONE:
+        raise ExperimentError(
+            f"{place} holds experiments of another clone than {CLONE}, from which this command is "
+            f"installed; cells run its scripts and the code that its recipes name: read them, and "
+            f"add --trust-code"
+        )
 
 
 def _run(suite: Suite, cells: Sequence[CellSpec], jobs: int, again: bool, keep_runs: bool) -> None:

@@ -115,7 +115,7 @@ def _run(work: Work, line: Connection, stop: Event) -> tuple[str, str]:
     origin = begun or fresh
     write_atomically(note, msgspec.json.encode(origin))
     display = LineDisplay(line, stop, cell.models[-1])
-    # The code that a recipe of the repository names is the repository's.
+    # Of this clone, or its user trusts the other one: potluck_experiments.cli.
     ended = run_nodes(config, folder, resume=bool(begun), display=display, trust_code=True)
     origin = replace(origin, cpu_s=origin.cpu_s + time.process_time())
     write_atomically(note, msgspec.json.encode(origin))

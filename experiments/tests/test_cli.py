@@ -23,6 +23,7 @@ def suite(tmp_path, monkeypatch):
         *("HF_HUB_DISABLE_PROGRESS_BARS", "TRANSFORMERS_VERBOSITY", "HF_HUB_VERBOSITY"),
     ):
         monkeypatch.setenv(name, "")  # it sets them: put back what was there
+    monkeypatch.setattr(cli, "CLONE", tmp_path.resolve())
     return make_suite(tmp_path)
 
 
@@ -111,6 +112,45 @@ def test_a_slip_is_one_line_and_runs_nothing(suite, says, asked, page, words, to
     assert (code, out, asked, page) == (2, "", [], [])
     assert told in err
     assert err.count("\n") == 1
+
+
+@pytest.fixture
+def elsewhere(suite, monkeypatch):
+    """The suite is in another clone than the command."""
+    clone = suite.folder.parent / "installed"
+    clone.mkdir()
+    monkeypatch.setattr(cli, "CLONE", clone.resolve())
+    return suite
+
+
+@pytest.mark.parametrize("words", [["fig04"], ["--all"], ["fig04", "--again"]])
+@pytest.mark.parametrize("named", ["experiments", "installed/../experiments", "link"])
+def test_cells_of_another_clone_are_code_so_they_run_with_consent(
+    elsewhere, says, asked, page, words, named
+):
+    (elsewhere.folder.parent / "link").symlink_to(elsewhere.folder)
+    code, out, err = says(*words, "--experiments", named)
+    assert (code, out, asked, page, err.count("\n")) == (2, "", [], [], 1)
+    assert f"{elsewhere.folder} holds experiments of another clone" in err
+    assert "add --trust-code" in err
+    assert says(*words, "--experiments", named, "--trust-code")[0] == 0
+    assert len(asked) == len(page) == 1
+
+
+def test_a_look_at_another_clone_needs_none(elsewhere, says, asked, page):
+    assert says("--all", "--check")[0] == 0
+    assert says("--render")[0] == 0
+    assert asked == []
+
+
+def test_nor_does_a_copy_beside_the_experiments_of_this_clone(suite, says, asked, page):
+    suite.folder.rename(suite.folder.with_name("copy"))
+    assert says("fig04", "--experiments", "copy")[0] == 0
+    assert len(asked) == 1
+
+
+def test_the_command_is_installed_from_the_clone_that_has_the_experiments():
+    assert (cli.CLONE / "experiments" / "settings.toml").is_file()
 
 
 @pytest.mark.parametrize(

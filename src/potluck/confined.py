@@ -27,6 +27,8 @@ answer_lines(prepare)
 Python would look for a ``sitecustomize`` and run it."""
 VARIABLES = frozenset(
     {
+        *("LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_MESSAGES"),
+        *("LC_MONETARY", "LC_NUMERIC", "LC_TIME"),
         *("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TZ", "USER"),
         *("TEMP", "TMP", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"),
         *("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"),
@@ -37,8 +39,9 @@ VARIABLES = frozenset(
     }
 )
 """Variables of the environment that a process gets, beside those that begin with PREFIXES: what
-programs need to find files and to compute. Any other one may be a secret."""
-PREFIXES = ("LC_", "KMP_", "MKL_", "OMP_", "OPENBLAS_")
+programs need to find files and to compute. Any other one may be a secret; ``LC_*``, too, which ssh
+hands on whatever it holds."""
+PREFIXES = ("KMP_", "MKL_", "OMP_", "OPENBLAS_")
 LONGEST_ERROR, LONGEST_ANSWER = 2000, 2**26
 """Characters of an error's line that is written, bytes of a line that is read."""
 

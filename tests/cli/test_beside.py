@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,57 +9,10 @@ import pytest
 
 import beside
 import potluck
-from beside import put_code, ran
+from beside import folder_with_code, start
 
 SOURCE = Path(potluck.__file__).parents[1]
-TINY = """\
-name = "tiny"
-rounds = 1
-problems_per_round = 2
-group_size = 4
-threads = 1
-
-[task]
-name = "digits"
-
-[sampling]
-max_new_tokens = 8
-max_total_tokens = 64
-
-[evaluation]
-problems = 2
-out_of_distribution = 0
-
-[node.small]
-model = "builtin:digits-small"
-"""
-SECOND_NODE = '\n[node.terse]\nmodel = "builtin:digits-terse"\n'
-GUESS = """\
-class Guess:
-    actions = ["0", "1"]
-
-    def reset(self, seed):
-        return f"Is {seed % 2} odd?"
-
-    def step(self, text):
-        return "So it is.", float(text), True
-"""
-CONSOLE_SCRIPT = """\
-from potluck.cli import main
-
-if __name__ == "__main__":
-    main()
-"""
-"""Program that an installer writes: the folder of the file comes first on the path."""
-
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="marks are written through posix")
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bin")
-    (folder / "potluck").write_text(CONSOLE_SCRIPT)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -73,38 +25,10 @@ def starts(programs):
     }
 
 
-def folder_with_code(place):
-    """Make a folder that was downloaded: recipes, and code of each kind beside them."""
-    place.mkdir()
-    put_code(place)
-    (place / "tiny.toml").write_text(TINY + SECOND_NODE)
-    (place / "alone.toml").write_text(TINY)
-    (place / "guess.py").write_text(GUESS)
-    return place
-
-
 @pytest.fixture(scope="module")
 def shapes(tmp_path_factory):
     """Such a folder, to which nobody writes."""
     return folder_with_code(tmp_path_factory.mktemp("shapes") / "downloaded")
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return folder_with_code(tmp_path / "downloaded")
-
-
-def start(words, folder, **variables):
-    """Start a program in the folder; return what of the folder ran, and how the program ended."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        words,
-        cwd=folder,
-        env={**environment, "HF_HUB_OFFLINE": "1", **variables},
-        capture_output=True,
-        text=True,
-    )
-    return ran(folder.parent / f"{folder.name}.ran"), done
 
 
 def remove_what_python_itself_runs(folder):
