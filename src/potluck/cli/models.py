@@ -55,6 +55,9 @@ def evaluate_command(
     rows: Annotated[int, typer.Option(min=0, help="Answers written at once; 0: auto")] = 0,
     trust_code: TrustCode = False,
     file: ResultFile = "",
+    examples: Annotated[
+        int, typer.Option("--show", min=0, help="Answers shown of each kind that earned nothing")
+    ] = 1,
 ) -> None:
     """Measure a model on held-out problems, or tell which of two models is better."""
     keys = {
@@ -67,7 +70,7 @@ def evaluate_command(
     request = EvaluationRequest(
         model, against=against, task=task, recipe=recipe, overrides=[*(set or []), *overrides],
         split=split, k=k, samples=samples, seed=seed, device=device, dtype=dtype, rows=rows,
-        trust_code=trust_code,
+        trust_code=trust_code, shown=examples,
     )  # fmt: skip
     prepare_process(0)
     with err.status("loading torch and transformers ..."):

@@ -95,7 +95,9 @@ def evaluate_models(
         },
         "splits": [
             {"split": split}
-            | grade.summary({m: each[split] for m, each in scores.items()}, settings.k)
+            | grade.summary(
+                {m: each[split] for m, each in scores.items()}, settings.k, shown=request.shown
+            )
             for split in problems
         ],
     }

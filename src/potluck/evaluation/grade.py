@@ -12,8 +12,11 @@ from potluck.model import Reader
 from potluck.rollout.base import Engine, GreedySampler, Progress, RolloutRequest, Sampler
 from potluck.tasks import Split, Task
 from potluck.tasks.base import environment_of, graded
+from potluck.tasks.faults import Kind, fault_of
 from potluck.types import Problem, is_right
 
+MOST_SHOWN = 2_000
+"""Characters of an answer that are kept, of its end."""
 UNBOUNDED = 2**31
 """Tokens: only the model's context bounds an answer further."""
 
@@ -38,6 +41,23 @@ class ProblemScores:
     """Number of answers that were cut: they ran out of room, or of turns."""
     by_function: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Numbers of each reward function, before its weight; "task": the task's own grading."""
+    faults: tuple["AnswerFault", ...] = ()
+    """Answers that earned nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFault:
+    """An answer that earned nothing, and why."""
+
+    kind: Kind
+    what: str
+    """The kind in words."""
+    id: str
+    """Problem that was asked."""
+    expected: str
+    """Right answer; empty: the task has none."""
+    text: str
+    """The answer, its end if it is long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +145,23 @@ def grade_samples(
         places = (place.get((id, index)) for index in range(count))
         return tuple(0.0 if at is None else value_N[at] for at in places)
 
+    faults = dict[str, list[AnswerFault]]()
+    for problem, c, text, reward in zip(asked, written, texts, rewards, strict=True):
+        if reward <= 0:
+            fault = fault_of(task, c, text)
+            end = text[-MOST_SHOWN:]
+            told = AnswerFault(fault.kind, fault.what, problem.id, problem.answer[:MOST_SHOWN], end)
+            faults.setdefault(problem.id, []).append(told)
     ended = [float(c.end == "stop") for c in written]
     parts = {id: {name: of(id, its) for name, its in by_function.items()} for id in by_id}
     return [
-        ProblemScores(id, of(id, rewards), count - int(sum(of(id, ended))), parts[id])
+        ProblemScores(
+            id,
+            of(id, rewards),
+            count - int(sum(of(id, ended))),
+            parts[id],
+            tuple(faults.get(id, ())),
+        )
         for id in by_id
     ]
 
@@ -137,9 +170,12 @@ def count_right(answers: ProblemScores) -> int:
     return sum(map(is_right, answers.rewards))
 
 
-def summary(scores_by_model: Mapping[str, ModelScores], k: int) -> dict[str, Any]:
+def summary(
+    scores_by_model: Mapping[str, ModelScores], k: int, *, shown: int = 1
+) -> dict[str, Any]:
     """Return the measures of a split, and how two models, "A" and "B", compare, as data for JSON.
-    Raise ValueError without problems, or where they are not the same."""
+    Of the answers that earned nothing, ``shown`` of each kind are in it. Raise ValueError without
+    problems, or where they are not the same."""
     asked = {tuple(a.problem_id for a in scores.greedy) for scores in scores_by_model.values()}
     if len(asked) != 1 or asked == {()}:
         raise ValueError(f"{len(asked)} lists of problems; expected one that all answered")
@@ -153,6 +189,9 @@ def summary(scores_by_model: Mapping[str, ModelScores], k: int) -> dict[str, Any
             for name in values["A"]
         ],
         "unfinished": {m: sum(a.unfinished for a in s.greedy) for m, s in scores_by_model.items()},
+    }
+    found["earned_nothing"] = {
+        model: _faults(scores.greedy, shown) for model, scores in scores_by_model.items()
     }
     if "B" in scores_by_model:
         found["greedy_right"] = _agreement(scores_by_model["A"], scores_by_model["B"])
@@ -175,6 +214,26 @@ def _measure(name: str, value_N: Mapping[str, Sequence[float]]) -> dict[str, Any
         better = "A" if between.low > 0 else "B" if between.high < 0 else None
         found |= {"difference": asdict(between), "better": better}
     return found
+
+
+def _faults(greedy: Sequence[ProblemScores], shown: int) -> list[dict[str, Any]]:
+    """Count the faults of each kind and wording, the commonest first, with examples."""
+    by_what = dict[tuple[Kind, str], list[AnswerFault]]()
+    for scores in greedy:
+        for fault in scores.faults:
+            by_what.setdefault((fault.kind, fault.what), []).append(fault)
+    return [
+        {
+            "kind": kind,
+            "what": what,
+            "count": len(faults),
+            "examples": [
+                {"id": each.id, "expected": each.expected, "text": each.text}
+                for each in faults[:shown]
+            ],
+        }
+        for (kind, what), faults in sorted(by_what.items(), key=lambda item: -len(item[1]))
+    ]
 
 
 def _agreement(a: ModelScores, b: ModelScores) -> dict[str, int]:

@@ -38,6 +38,8 @@ class EvaluationRequest:
     rows: int = 0
     """Answers that are written at once; 0: as the recipe's most modest node."""
     trust_code: bool = False
+    shown: int = 1
+    """Examples that are kept of each kind of answer that earned nothing."""
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():

@@ -216,6 +216,11 @@ class DerivedTask:
     def graded(self, answers: Attempts) -> Graded:
         return graded(self._task, *answers)
 
+    def lacking(self, text: str) -> str:
+        """Say what a text lacks of the form of an answer, as the other task does."""
+        lacking = getattr(self._task, "lacking", None)
+        return str(lacking(text)) if lacking else ""
+
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:

@@ -168,6 +168,15 @@ class Answered(HeldTask):
             right = [a is not None and same_number(p.answer, a, tolerance=by) for p, a in asked]
         return binary_rewards(right, completions)
 
+    def lacking(self, text: str) -> str:
+        """Say what a text lacks of the form of an answer; empty: nothing, so far as can be told."""
+        answer = answer_in(text) if self._rules.tags else text
+        if answer is None:
+            return "not <think>...</think><answer>...</answer>, and nothing beside it"
+        if self._rules.grading == "number" and one_number(answer) is None:
+            return "no number alone where the answer is to be"
+        return ""
+
 
 def _same_text(gold: str, answer: str) -> bool:
     """Tell whether two texts are the same, whatever ends their lines and composes their letters."""

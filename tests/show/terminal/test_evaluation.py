@@ -23,6 +23,7 @@ def found(*measures, models=("some/model",), **more):
         "binary": True,
         "measures": list(measures),
         "unfinished": dict.fromkeys("AB"[: len(models)], 0),
+        "earned_nothing": {letter: [] for letter in "AB"[: len(models)]},
         **more,
     }
     settings = {
@@ -106,12 +107,21 @@ def test_the_headline_says_how_samples_were_drawn():
 def test_what_limits_the_numbers_is_said_and_only_then():
     two = {"models": ("one", "two"), "greedy_right": AGREEMENT}
     quiet = shown(found(paired(None), **two))
-    assert "ran out" not in quiet
+    assert "earned nothing" not in quiet
     assert "rewards are not" not in quiet
-    loud = shown(found(paired(None), unfinished={"A": 0, "B": 9}, binary=False, **two))
-    assert "greedy answers that ran out of tokens: B 9" in loud
+    example = {"id": "digits/1+2", "expected": "3", "text": f"{HOSTILE} the end"}
+    cut = {"kind": "cut", "what": "cut off before their end", "count": 8, "examples": [example]}
+    form = {"kind": "form", "what": "no tags", "count": 1, "examples": []}
+    none = {"A": [], "B": [cut, form]}
+    loud = shown(found(paired(None), earned_nothing=none, binary=False, **two), width=200)
+    said = "B: greedy answers that earned nothing: 9 of 200: 8 cut off before their end; 1 in the "
+    assert f"{said}wrong form (no tags)" in loud
+    assert "  cut: digits/1+2, right is 3" in loud
+    assert "the end" in loud
+    assert not set(STEERS) & set(loud)
     assert "rewards are not all 0 or 1" in loud
-    assert "ran out of tokens: 9" in shown(found(alone(), unfinished={"A": 9}))
+    alone_too = shown(found(alone(), earned_nothing={"A": [cut]}), width=200)
+    assert "\ngreedy answers that earned nothing: 8 of 200" in alone_too
 
 
 def test_names_steer_no_terminal_and_are_no_markup():

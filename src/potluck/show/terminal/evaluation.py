@@ -10,6 +10,9 @@ from rich.text import Text
 from potluck.files import printable
 from potluck.show.terminal.text import formatted
 
+LONGEST_END = 300
+"""Characters of an answer's end that are shown."""
+
 
 def show_evaluation(found: Mapping[str, Any], console: Console) -> None:
     models = found["models"]
@@ -73,9 +76,27 @@ def _remarks(split: Mapping[str, Any]) -> Iterator[str]:
             f"greedy right: both {right['both']}, only A {right['only_a']}, only B "
             f"{right['only_b']}, neither {right['neither']}"
         )
-    if out := {model: count for model, count in split["unfinished"].items() if count}:
-        several = len(split["unfinished"]) > 1
-        counts = (f"{model} {count}" if several else str(count) for model, count in out.items())
-        yield f"greedy answers that ran out of tokens: {', '.join(counts)}"
+    for model, faults in split["earned_nothing"].items():
+        if not faults:
+            continue
+        counts = "; ".join(f"{each['count']} {_in_words(each)}" for each in faults)
+        all = sum(each["count"] for each in faults)
+        of = f"{model}: " * (len(split["earned_nothing"]) > 1)
+        yield f"{of}greedy answers that earned nothing: {all} of {split['problems']}: {counts}"
+        for each in faults:
+            for example in each["examples"]:
+                yield from _example(each["kind"], example)
     if not split["binary"]:
         yield "rewards are not all 0 or 1: greedy is their mean; right means a reward of 1 or more"
+
+
+def _in_words(fault: Mapping[str, Any]) -> str:
+    return f"in the wrong form ({fault['what']})" if fault["kind"] == "form" else fault["what"]
+
+
+def _example(kind: str, example: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines of one answer: what was asked, what is right, its end."""
+    right = f", right is {printable(example['expected'], 60)}" if example["expected"] else ""
+    yield f"  {kind}: {printable(example['id'], 80)}{right}"
+    text = printable(example["text"], len(example["text"]) + 1)
+    yield f"    {'…' * (len(text) > LONGEST_END)}{text[-LONGEST_END:]}"

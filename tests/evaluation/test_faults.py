@@ -1,0 +1,92 @@
+"""Why an answer earned nothing: cut, empty, in the wrong form, or wrong."""
+
+import json
+
+import numpy as np
+import pytest
+
+import tiny
+from potluck.builder.task import make_task
+from potluck.config import from_tree
+from potluck.evaluation.compare import evaluate_models
+from potluck.evaluation.request import EvaluationRequest
+from potluck.tasks.faults import KINDS, fault_of
+from potluck.types import Completion
+
+
+def task_of(tmp_path, **options):
+    rows = [{"question": f"{i}+2=", "answer": str(i + 2)} for i in range(9)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return {"name": "jsonl", "path": str(tmp_path / "rows.jsonl")} | options
+
+
+def made(task, **more):
+    tree = {"name": "r", "task": task, "node": {"a": {"model": "builtin:digits-small"}}} | more
+    return make_task(from_tree(tree), trust_code=True)
+
+
+def kind(task, text, end="stop"):
+    token_T = np.array([1], np.int32)
+    return fault_of(task, Completion("p", "a", 0, token_T, None, end), text).kind
+
+
+TAGGED = "<think>so</think><answer>{}</answer>"
+CASES = [
+    ({"tags": True}, TAGGED.format("5"), "wrong"),
+    ({"tags": True}, "5", "form"),
+    ({"tags": True}, TAGGED.format("five"), "form"),
+    ({"tags": True}, TAGGED.format("5") + " done", "form"),
+    ({"tags": True}, "<answer>5</answer>", "form"),
+    ({"tags": True, "grading": "exact"}, TAGGED.format("five"), "wrong"),
+    ({"tags": False}, "5", "wrong"),
+    ({"tags": False}, "The answer is 5", "form"),
+    ({"tags": False, "grading": "exact"}, "The answer is 5", "wrong"),
+    ({"tags": False}, "  \n", "empty"),
+    ({"tags": True}, "", "empty"),
+]
+
+
+@pytest.mark.parametrize("options, text, expected", CASES)
+def test_the_kind_of_a_fault(tmp_path, options, text, expected):
+    task = made(task_of(tmp_path, **options))
+    assert kind(task, text) == expected
+    assert kind(task, text, end="length") == "cut"
+
+
+def test_tasks_without_a_form_and_rewards_of_ones_own_know_the_other_kinds(tmp_path):
+    digits = made({"name": "digits"})
+    assert [kind(digits, text) for text in ("", "what?")] == ["empty", "wrong"]
+    (tmp_path / "own.py").write_text(
+        "def none(completions, **columns): return [0.0] * len(completions)"
+    )
+    own = {"function": f"{tmp_path / 'own.py'}:none"}
+    tagged = task_of(tmp_path, tags=True)
+    assert kind(made(tagged, reward=[own]), "5") == "wrong"
+    assert kind(made(tagged, reward=[own, {"function": "task"}]), "5") == "form"
+
+
+def test_an_evaluation_counts_each_kind_and_keeps_examples(tmp_path):
+    model = tiny.save(tmp_path / "model")
+    task = task_of(tmp_path, tags=False)
+    recipe = tmp_path / "case.json"
+    recipe.write_text(
+        json.dumps(
+            {
+                "name": "r",
+                "task": task,
+                "sampling": {"max_new_tokens": 4, "max_total_tokens": 60},
+                "node": {"a": {"model": model}},
+            }
+        )
+    )
+    request = EvaluationRequest(model, recipe=recipe, split="validation", shown=2)
+    (split,) = evaluate_models(request, progress=lambda *step: None)["splits"]
+    faults = split["earned_nothing"]["A"]
+    wrong = split["problems"] - sum(row["A"]["greedy_right"] for row in split["per_problem"])
+    assert sum(fault["count"] for fault in faults) == wrong > 0
+    for fault in faults:
+        assert fault["kind"] in KINDS
+        assert len(fault["examples"]) == min(2, fault["count"])
+        for example in fault["examples"]:
+            asked = example["id"].rpartition("/")[2]
+            assert example["expected"] == str(int(asked) + 2)
