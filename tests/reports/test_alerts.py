@@ -82,3 +82,39 @@ def test_a_situation_has_its_true_alerts_and_no_other(situation, weight):
         # It would pull a foreign notation in.
         assert ("would not" in words) <= ("likelihood_exponent" not in line)
         assert ("would not" in words) <= ("roster" not in line)
+
+
+def zero_round(number, reward=0.0, **counts):
+    return RoundReport(
+        number, reward_mean=reward, groups_alike=1.0, own_cut_share=0.0, own_earned_nothing=counts
+    )
+
+
+def kinds_of(reports):
+    doubts = Doubts("north", "typicality", reads_logp=False)
+    return [(alert.kind, alert.text) for each in reports for alert in doubts.new(each)]
+
+
+def test_two_rounds_in_which_nobody_earned_anything_are_told_once_with_the_reasons():
+    told = kinds_of([zero_round(at, form=9, wrong=2, cut=1) for at in range(5)])
+    ((kind, text),) = told
+    assert kind == "all_zero"
+    assert "for 2 rounds all rewards were 0" in text
+    assert "18 not in the form of an answer, 4 wrong, 2 cut off; ask for the form" in text
+
+
+@pytest.mark.parametrize("reason, way_out", [
+    ("cut", "raise [sampling] max_new_tokens"), ("empty", "--check --prompt"),
+    ("form", "tags = false"), ("wrong", "easier problems"),
+])  # fmt: skip
+def test_the_commonest_reason_decides_the_way_out(reason, way_out):
+    ((_, text),) = kinds_of([zero_round(at, **{"wrong": 1, reason: 9}) for at in range(2)])
+    assert way_out in text
+
+
+def test_one_such_round_and_rounds_with_a_reward_are_not_told():
+    assert kinds_of([zero_round(0, wrong=12)]) == []
+    assert kinds_of([zero_round(0, wrong=12), zero_round(1, reward=0.5, wrong=6)] * 3) == []
+    mixed = [zero_round(at, wrong=12) for at in range(4)]
+    mixed = [dataclasses.replace(each, groups_alike=0.5) for each in mixed]  # 1 and -1
+    assert kinds_of(mixed) == []

@@ -16,6 +16,7 @@ to a reference model, as in the paper (section 2), unless [objective] beta asks 
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,7 @@ from potluck.rollout.base import Engine, OpenWriting, RandomSampler
 from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.schedule import Share
 from potluck.tasks.base import environment_of, graded
+from potluck.tasks.faults import fault_of
 from potluck.types import Completion, Group, NonFiniteError, Row
 
 
@@ -145,10 +147,14 @@ class Node(Participant):
                 lines = sample(round, groups, update.scored, self.learner, size_bytes=room)
                 self.record.add_sample(lines)
         report = report_of(round, self.name, groups, update, habits, selection, arrived)
+        nothing = [row for group in groups for row in self._earned_nothing(group)]
         attendance, apart = self.pace.attendance, spent.server_mismatch
         first = None if apart is None else self.record.first("metrics", "server_apart")
         report = replace(
             report,
+            own_earned_nothing=dict(
+                Counter(fault_of(self.task, row.completion, row.text).kind for row in nothing)
+            ),
             size_bytes=size_bytes,
             server_apart=apart,
             server_apart_first=apart if first is None else first,
@@ -158,6 +164,11 @@ class Node(Participant):
             finished=self._finished(arrived),
         )
         return self.keep(report)
+
+    def _earned_nothing(self, group: Group) -> list[Row]:
+        """List own completions of a group that earned nothing."""
+        pairs = zip(group.rows, group.rewards, strict=True)
+        return [row for row, pay in pairs if pay <= 0 and row.completion.author == self.name]
 
     def _finished(self, arrived: Round) -> tuple[str, ...]:
         last = self.config.rounds - 1

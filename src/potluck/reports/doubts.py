@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from potluck.files import printable
 from potluck.reports.events import Alert
@@ -49,6 +49,37 @@ BEGINNING = "^ "
 
 Found = Iterator[tuple[str, str, str]]
 """Node that it is about, kind of the alert, and line for the user, for each that stands out."""
+
+
+ZERO_ROUNDS = 2
+"""Rounds in a row in which all rewards are 0 after which it is told."""
+NOTHING = {
+    "cut": "cut off",
+    "empty": "empty",
+    "form": "not in the form of an answer",
+    "wrong": "wrong",
+}
+"""Why completions earned nothing, in words."""
+ZERO_WAYS_OUT = {
+    "cut": "raise [sampling] max_new_tokens",
+    "empty": "look at the prompt: potluck run RECIPE --check --prompt",
+    "form": (
+        "ask for the form in a system prompt, drop it (tags = false), or take a model that keeps "
+        "it: potluck evaluate shows answers"
+    ),
+    "wrong": "take easier problems, a larger group_size, or another model",
+}
+"""What helps against each, in words."""
+
+
+def nothing_in_words(counts: Mapping[str, int]) -> str:
+    """Tell how many completions earned nothing for which reason, the commonest first.
+
+    >>> nothing_in_words({"cut": 1, "form": 7})
+    '7 not in the form of an answer, 1 cut off'
+    """
+    by_count = sorted(counts.items(), key=lambda item: -item[1])
+    return ", ".join(f"{count} {NOTHING.get(kind, kind)}" for kind, count in by_count)
 
 
 class Doubts:
@@ -102,6 +133,8 @@ class Doubts:
                 f"does not stop"
             )
             yield me, "own_cut_share", line
+        elif line := self._all_zero():
+            yield me, "all_zero", line
         apart, first = report.server_apart, report.server_apart_first
         if apart and first is not None and apart >= APART_GROWTH * max(first, APART_FLOOR):
             line = (
@@ -120,6 +153,22 @@ class Doubts:
             if (capped := its.capped_share) is not None and capped >= DOUBTFUL_CAPPED_SHARE:
                 line = f"{author}: {capped:.0%} of tokens above the weight cap of {me}"
                 yield author, "capped_share", f"{line}; {FORGED}"
+
+    def _all_zero(self) -> str:
+        """Tell of rounds in a row in which nobody earned anything, and why; empty: it did."""
+        rounds = [*self._last][-ZERO_ROUNDS:]
+        counts = Counter[str]()
+        for each in rounds:
+            if each.reward_mean != 0 or each.groups_alike != 1:
+                return ""
+            counts.update(each.own_earned_nothing)
+        if len(rounds) < ZERO_ROUNDS or not counts:
+            return ""
+        commonest = max(counts, key=lambda kind: counts[kind])
+        return (
+            f"{self._me}: for {ZERO_ROUNDS} rounds all rewards were 0, so nothing was learned. Its "
+            f"own completions: {nothing_in_words(counts)}; {ZERO_WAYS_OUT[commonest]}"
+        )
 
     def _of_several(self) -> Found:
         me, last = self._me, self._last

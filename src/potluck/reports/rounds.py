@@ -165,6 +165,9 @@ class RoundReport:
     """Mean length of the completions that this node wrote, tokens."""
     own_cut_share: Annotated[Number, Stat("Answers cut off", "share", "Results", "z.0%")] = None
     """Share of them that were cut off: no stop token came, or an episode ran out of turns."""
+    own_earned_nothing: Mapping[str, int] = field(default_factory=dict)
+    """Number of them that earned nothing, by why: cut, empty, form (not in that of the task's
+    answers), wrong."""
     groups_alike: Annotated[Number, Stat("Groups of one reward", "share", format="z.0%")] = None
     """Share of the groups in which all rewards are equal: nothing is learned from them."""
     entropy: Annotated[Number, Stat("Entropy, nats", "nats", format="z.3f")] = None

@@ -14,7 +14,14 @@ from rich.console import Console
 from rich.text import Text
 
 from potluck.files import printable
-from potluck.reports import EvaluationReport, RoundReport, events, stats_of, waited_share
+from potluck.reports import (
+    EvaluationReport,
+    RoundReport,
+    events,
+    nothing_in_words,
+    stats_of,
+    waited_share,
+)
 from potluck.show.terminal.text import decimal, duration, percent, spent
 from potluck.types import PotluckError
 
@@ -174,7 +181,10 @@ def _troubles(report: RoundReport) -> Iterator[str]:
 def _no_step(report: RoundReport) -> str:
     differ = sum(source.with_advantage for source in report.sources.values())
     if not differ:
-        return "no step: no completion was better than its group"
+        why = "no step: no completion was better than its group"
+        if report.reward_mean or not report.own_earned_nothing:
+            return why
+        return f"{why}; its own: {nothing_in_words(report.own_earned_nothing)}"
     return (
         f"no step: {differ} completions differ in reward from their group, and none of them is of "
         f"a trusted author and passed the filter"
