@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from potluck.tasks.base import TaskError, number_of
+from potluck.tasks.own_code import with_own_names
 
 PLAIN = (str, bytes, int, float, complex, type(None))
 """Types whose values nothing can change: they are handed on as they are, however long."""
@@ -65,8 +66,8 @@ def call(name: str, function: Callable[..., Any], given: Mapping[str, Any], coun
         raise TaskError(str(error)) from None
     except Exception as error:  # a stranger's code may raise anything
         raise TaskError(
-            f"reward {name!r} raised {type(error).__name__}: {error} ({_place(error, function)}); "
-            f"{_way_out(error)}"
+            f"reward {name!r} raised {type(error).__name__}: {with_own_names(str(error))} "
+            f"({_place(error, function)}); {_way_out(error)}"
         ) from error
     if values is None:
         raise TaskError(
@@ -163,10 +164,12 @@ def _way_out(error: BaseException) -> str:
     kind = type(error).__name__
     if kind in ("BrokenProcessPool", "TerminatedWorkerError") or "pickle" in str(error).lower():
         return (
-            "a process that is not forked imports the function's file by its name: define what it "
-            "runs at the top of the file, call the file as no other module is called, or take "
+            "a process that is not forked imports what it runs by its name: define that at the top "
+            "of a file, not in a notebook or in another function, or take "
             "multiprocessing.get_context('fork')"
         )
+    if isinstance(error, ImportError):
+        return "a file imports what is installed, and what lies beside it"
     return "it has to grade any completion"
 
 
