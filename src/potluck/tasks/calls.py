@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from potluck.files import one_line
 from potluck.tasks.base import TaskError, number_of
 from potluck.tasks.own_code import with_own_names
 
@@ -66,7 +67,7 @@ def call(name: str, function: Callable[..., Any], given: Mapping[str, Any], coun
         raise TaskError(str(error)) from None
     except Exception as error:  # a stranger's code may raise anything
         raise TaskError(
-            f"reward {name!r} raised {type(error).__name__}: {with_own_names(str(error))} "
+            f"reward {name!r} raised {type(error).__name__}: {_said(error)} "
             f"({_place(error, function)}); {_way_out(error)}"
         ) from error
     if values is None:
@@ -144,6 +145,11 @@ def _shown(value: Any) -> str:
     except Exception:  # of a stranger's class
         return kind
     return f"{kind} {text[:60]}"
+
+
+def _said(error: BaseException) -> str:
+    """Write an error's message as one line."""
+    return with_own_names(one_line(str(error)))
 
 
 def _place(error: BaseException, function: Callable[..., Any]) -> str:
