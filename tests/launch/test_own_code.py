@@ -212,7 +212,8 @@ def test_rewards_that_start_processes_pay_in_a_run_and_leave_none(recipe, own):
     Path("deep/helper.py").write_text("def size(text):\n    return float(len(text))\n")
     rewards = ", ".join(f"{{function = 'deep/main.py:{name}'}}" for name in NAMES)
     run(recipe(f"reward=[{rewards}]"), own / "run", trust_code=True)
-    paid = [json.loads(line) for line in (own / "run/small/completions.jsonl").open()]
+    written = (own / "run" / "small" / "completions.jsonl").read_text().splitlines()
+    paid = [json.loads(line) for line in written]
     assert len(paid) > 1
     for row in paid:
         size = float(len(row["text"]))

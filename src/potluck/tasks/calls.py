@@ -171,8 +171,8 @@ def _way_out(error: BaseException) -> str:
     if kind in ("BrokenProcessPool", "TerminatedWorkerError") or "pickle" in str(error).lower():
         return (
             "a process that is not forked imports what it runs by its name: define that at the top "
-            "of a file, not in a notebook or in another function, or take "
-            "multiprocessing.get_context('fork')"
+            "of a file (a program's own work stands under `if __name__ == '__main__':`), not in a "
+            "notebook or in another function; or take multiprocessing.get_context('fork')"
         )
     if isinstance(error, ImportError):
         return "a file imports what is installed, and what lies beside it"
