@@ -274,7 +274,7 @@ STILL_WRONG = {
     r"\frac{3}{2}": ("3:2", "3 : 2"),
     "32": ("3 : 2", "3:2"),
     "True": ("False", "not true", "True or False", "T", "eurT", r"\text{untrue}", "true, false"),
-    "true": ("eurt", "tr u e", "tru", r"\text{false}", "t", r"t \cdot r \cdot u \cdot e"),
+    "true": ("eurt", "tr u e", "rue", r"\text{false}", "t", r"t \cdot r \cdot u \cdot e"),
     "no": ("on", "yes", "none", "n"),
     "Yes": ("No", "y", "Yes and no"),
     "caf\u00e9": ("cafe", "caf\u00e8", "cafe\u0300"),
