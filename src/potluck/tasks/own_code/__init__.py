@@ -187,7 +187,7 @@ def _python_files(folders: Sequence[str]) -> Iterator[Path]:
 def _forget_changed(package: str) -> None:
     """Forget what was imported from a folder if a file of it has changed since."""
     known = [module for name, module in [*sys.modules.items()] if _package_of(name) == package]
-    if any(_has_changed(module.__loader__) for module in known):
+    if any(_has_changed(getattr(module.__spec__, "loader", None)) for module in known):
         for module in known:
             sys.modules.pop(module.__name__, None)
 
