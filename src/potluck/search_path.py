@@ -13,6 +13,9 @@ LEFT_OUT = "POTLUCK_LEFT_OUT"
 """Variable by which a command tells its processes which entries of PYTHONPATH it left out."""
 OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 """Folder in which this package lies."""
+BEHIND = "(folders of trusted code)"
+"""Entry of ``sys.path`` behind which folders stand that were added for a user's own code. It is no
+folder; a process that is started gets it with the others."""
 
 
 def leave_module_folder() -> None:
@@ -50,12 +53,25 @@ def add_trusted_folders() -> None:
     a relative entry, and in the current folder: behind all other places, so they shadow nothing."""
     for folder in (*_left_out(), os.getcwd()):
         if folder not in sys.path:
-            sys.path.append(folder)
+            add_last(folder)
+
+
+def add_last(folder: str) -> None:
+    """Have modules of a folder be found behind those of all other places."""
+    if BEHIND not in sys.path:
+        sys.path.append(BEHIND)
+    if folder not in behind_others():
+        sys.path.append(folder)
+
+
+def behind_others() -> list[str]:
+    """List the folders of trusted code, which end ``sys.path``."""
+    return sys.path[sys.path.index(BEHIND) :] if BEHIND in sys.path else []
 
 
 def folders_for_child() -> list[str]:
     """List the places where this process finds modules, for one that it starts."""
-    return [entry for entry in sys.path if os.path.isabs(entry)]
+    return [entry for entry in sys.path if os.path.isabs(entry) or entry == BEHIND]
 
 
 def _left_out() -> list[str]:

@@ -1,5 +1,7 @@
-"""A loss and a weight of one's own: code of a recipe, in whole runs."""
+"""A loss, a weight and rewards of one's own: code of a recipe, in whole runs."""
 
+import json
+import multiprocessing
 from pathlib import Path
 
 import pytest
@@ -164,3 +166,56 @@ def test_a_name_without_a_place_is_refused(recipe, key, name, message):
 def test_authors_send_log_probabilities_to_a_loss_that_may_read_them(recipe):
     assert not recipe("objective.method=lws").sends_logp
     assert recipe("objective.method=lws", "objective.loss=losses.py:mine").sends_logp
+
+
+REWARDS = """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+from helper import size
+
+
+def forever():
+    while True:
+        pass
+
+
+def limited(completions, **_):
+    process = multiprocessing.get_context("fork").Process(target=forever)
+    process.start()
+    process.terminate()
+    process.join()
+    return [0.0] * len(completions)
+
+
+def of_an_executor(completions, **_):
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
+        return list(pool.map(size, completions))
+
+
+def of_a_pool(completions, **_):
+    import helper
+
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        return pool.map(helper.size, completions)
+
+
+def plain(completions, **_):
+    return [-2.0 * len(text) for text in completions]
+"""
+NAMES = ("limited", "of_an_executor", "of_a_pool", "plain")
+
+
+def test_rewards_that_start_processes_pay_in_a_run_and_leave_none(recipe, own):
+    Path("deep").mkdir()
+    Path("deep/main.py").write_text(REWARDS)
+    Path("deep/helper.py").write_text("def size(text):\n    return float(len(text))\n")
+    rewards = ", ".join(f"{{function = 'deep/main.py:{name}'}}" for name in NAMES)
+    run(recipe(f"reward=[{rewards}]"), own / "run", trust_code=True)
+    written = (own / "run" / "small" / "completions.jsonl").read_text().splitlines()
+    paid = [json.loads(line) for line in written]
+    assert len(paid) > 1
+    for row in paid:
+        size = float(len(row["text"]))
+        assert [row[f"reward/{name}"] for name in NAMES] == [0.0, size, size, -2 * size]
+    assert multiprocessing.active_children() == []

@@ -236,3 +236,30 @@ def test_of_two_values_of_one_name_the_last_counts_with_a_note(table, name, text
     assert asked(task) == [("9?", "2")]
     assert ("".join(task.notes).partition("the last counts: ")[2]).startswith(told)
     assert bool(task.notes) == bool(told)
+
+
+EXACT_AND_RIGHT = {
+    "caf\u00e9": ("cafe\u0301", "caf\u00e9", " cafe\u0301 \r\n"),
+    "cafe\u0301": ("caf\u00e9", "cafe\u0301"),
+    "\u1ec7": ("e\u0323\u0302", "\u1eb9\u0302", "e\u0302\u0323"),
+    "\uac00": ("\u1100\u1161",),
+    "one\r\ntwo": ("one\ntwo", "one\rtwo", "one\r\ntwo\r\n"),
+    "one\ntwo": ("one\r\ntwo", "\r\none\rtwo\r"),
+    "caf\u00e9\r\nth\u00e9": ("cafe\u0301\nthe\u0301",),
+}
+EXACT_AND_WRONG = {
+    "caf\u00e9": ("cafe", "caf\u00e8", "cafe\u0300", "Caf\u00e9", "cafe\u0301\u0301", "caf \u00e9"),
+    "one\r\ntwo": ("one two", "onetwo", "one\n\ntwo", "one\r\r\ntwo", "two\none", "one\\ntwo"),
+    "x\u00b2": ("x2", "x^2"),
+    "\ufb01t": ("fit",),
+    "\u2460": ("1",),
+    "\uff11": ("1",),
+}
+
+
+def test_exact_takes_each_way_to_compose_a_letter_and_to_end_a_line(table):
+    for cases, expected in ((EXACT_AND_RIGHT, 1.0), (EXACT_AND_WRONG, 0.0)):
+        for gold, answers in cases.items():
+            task = table(lines({"question": "q", "answer": gold}), grading="exact")
+            for answer in answers:
+                assert paid(task, answer) == expected, (gold, answer)

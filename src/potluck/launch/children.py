@@ -8,7 +8,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from queue import Empty, Queue
 from threading import Thread
@@ -73,6 +73,13 @@ class Child:
         """The exit code, once it has ended; below 0: the signal that ended it."""
         return self.process.returncode
 
+    def end_what_it_left(self) -> None:
+        """Once it has ended, kill what it started and left behind, as a server of a reward: nobody
+        else stops that, and its output, which is the command's too, would never end."""
+        if self.process.poll() is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
     def _read(self, lines: ChildLines) -> None:
         assert self.process.stdout
         with self.process.stdout as stream:
@@ -96,6 +103,7 @@ class Children:
         for child in self.going:
             child.process.kill()
             child.process.wait()
+            child.end_what_it_left()
 
     def start(self, name: str, words: Sequence[str], *, threads: int) -> Child:
         """Start a command of ``potluck``; 0 ``threads``: torch's own number."""
@@ -104,12 +112,15 @@ class Children:
 
     def hear(self, show: Callable[[Child, Event], None]) -> Child | None:
         """Hand on what is told, if anything is within a moment; return a child that has ended."""
+        for going in self.going:
+            going.end_what_it_left()
         try:
             child, line = self._lines.get(timeout=0.2)
         except Empty:
             return None
         if line is None:
             child.process.wait()
+            child.end_what_it_left()
             self.going.remove(child)
             return child
         # What a library writes without a newline, such as a progress bar, stands before an event.

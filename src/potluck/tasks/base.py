@@ -102,6 +102,8 @@ LARGEST_REWARD = 1e30
 def number_of(reward: Any, before: str = "a reward is", behind: str = "") -> float:
     """Read what a stranger's code pays. Raise TaskError unless it is a number within
     LARGEST_REWARD; its message has ``before`` and ``behind`` around the value."""
+    if getattr(reward, "requires_grad", False):
+        reward = reward.detach()  # torch warns where such a tensor is read as a number
     with suppress(TypeError, ValueError, OverflowError):
         if not isinstance(reward, str | bytes | bytearray) and math.isfinite(
             number := float(reward)
@@ -112,7 +114,8 @@ def number_of(reward: Any, before: str = "a reward is", behind: str = "") -> flo
                 f"{before} {number:g}{behind}; expected a number of at most {LARGEST_REWARD:g}"
             )
     try:
-        shown = repr(reward)[:60]
+        is_of_an_array = getattr(reward, "ndim", None) == 0  # numpy writes np.float64(nan)
+        shown = repr(reward.item() if is_of_an_array else reward)[:60]
     except Exception:  # of a stranger's class; or an integer too long to be written
         shown = f"a value of {type(reward).__name__} that cannot be shown"
     raise TaskError(f"{before} {shown}{behind}; expected a finite number")

@@ -19,7 +19,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from potluck.files import one_line
 from potluck.tasks.base import TaskError, number_of
+from potluck.tasks.own_code import with_own_names
 
 PLAIN = (str, bytes, int, float, complex, type(None))
 """Types whose values nothing can change: they are handed on as they are, however long."""
@@ -65,8 +67,8 @@ def call(name: str, function: Callable[..., Any], given: Mapping[str, Any], coun
         raise TaskError(str(error)) from None
     except Exception as error:  # a stranger's code may raise anything
         raise TaskError(
-            f"reward {name!r} raised {type(error).__name__}: {error} ({_place(error, function)}); "
-            f"{_way_out(error)}"
+            f"reward {name!r} raised {type(error).__name__}: {_said(error)} "
+            f"({_place(error, function)}); {_way_out(error)}"
         ) from error
     if values is None:
         raise TaskError(
@@ -145,6 +147,11 @@ def _shown(value: Any) -> str:
     return f"{kind} {text[:60]}"
 
 
+def _said(error: BaseException) -> str:
+    """Write an error's message as one line."""
+    return with_own_names(one_line(str(error)))
+
+
 def _place(error: BaseException, function: Callable[..., Any]) -> str:
     """Name the file and line of the user's code at which it raised: not of a library, nor ours."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -163,10 +170,12 @@ def _way_out(error: BaseException) -> str:
     kind = type(error).__name__
     if kind in ("BrokenProcessPool", "TerminatedWorkerError") or "pickle" in str(error).lower():
         return (
-            "a process that is not forked imports the function's file by its name: define what it "
-            "runs at the top of the file, call the file as no other module is called, or take "
-            "multiprocessing.get_context('fork')"
+            "a process that is not forked imports what it runs by its name: define that at the top "
+            "of a file (a program's own work stands under `if __name__ == '__main__':`), not in a "
+            "notebook or in another function; or take multiprocessing.get_context('fork')"
         )
+    if isinstance(error, ImportError):
+        return "a file imports what is installed, and what lies beside it"
     return "it has to grade any completion"
 
 

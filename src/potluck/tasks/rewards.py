@@ -30,6 +30,7 @@ from potluck.search_path import add_trusted_folders
 from potluck.tasks import base
 from potluck.tasks.base import Attempts, DerivedTask, Graded, Task, TaskError
 from potluck.tasks.calls import call, copied, numbers, parameters_of, takes_of
+from potluck.tasks.own_code import import_file, with_own_names
 from potluck.types import OUT_OF_ROOM, Completion, Episode, Problem
 
 Format = Literal["text", "messages"]
@@ -282,13 +283,15 @@ def _imported(what: str, place: str) -> tuple[ModuleType, Path]:
     if is_file and not file.is_file():
         raise TaskError(f"{what}: there is no file {file}; relative paths begin in {Path.cwd()}")
     try:
-        module = _run(file) if is_file else _module(place)
+        module = import_file(file) if is_file else _module(place)
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise TaskError(
-            f"{what} cannot be imported ({reason}); expected a module on Python's path, or "
-            f"a file FILE.py:FUNCTION"
-        ) from error
+        reason = with_own_names(f"{type(error).__name__}: {error}".splitlines()[0])
+        folder = str(file.resolve().parent)
+        way_out = "expected a module on Python's path, or a file FILE.py:FUNCTION"
+        if is_file and isinstance(error, ImportError):
+            way_out = "a file imports what is installed, and what lies beside it"
+            way_out += "" if folder in reason else f" in {folder}"
+        raise TaskError(f"{what} cannot be imported ({reason}); {way_out}") from error
     if not (its_file := getattr(module, "__file__", None)):
         raise TaskError(f"{what}: module {place} has no file; name one that has")
     return module, Path(its_file)
@@ -303,22 +306,6 @@ def _module(name: str) -> ModuleType:
             raise
     add_trusted_folders()
     return importlib.import_module(name)
-
-
-def _run(file: Path) -> ModuleType:
-    """Run a file, once for each content: its functions share a module, another content is another
-    one. Not by an import: where a file changes within a second, at one size, its cache is stale."""
-    path = hashlib.sha256(str(file.absolute()).encode()).hexdigest()
-    own_name = f"potluck_reward_{path[:12]}{_sha256(file)[:12]}"
-    if own_name not in sys.modules:
-        module = sys.modules[own_name] = ModuleType(own_name)  # dataclasses look there
-        module.__file__ = str(file)
-        try:
-            exec(compile(file.read_bytes(), file, "exec"), module.__dict__)
-        except Exception:
-            del sys.modules[own_name]
-            raise
-    return sys.modules[own_name]
 
 
 def _sha256(file: Path) -> str:

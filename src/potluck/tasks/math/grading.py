@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
 from itertools import accumulate
+from unicodedata import normalize
 
 Equal = Callable[[str, str], bool]
 """Decides whether two values, gold first, are the same. Asked last, and may be slow."""
@@ -27,7 +28,7 @@ SIGNS = str.maketrans({
     "\u2212": "-", "\u00b0": r"^\circ ", "\u03c0": r"\pi ", "\u221e": r"\infty ",
     "\u222a": r"\cup ", "\u00b1": r"\pm ", "\u00d7": r"\times ", "\u00b7": r"\cdot ",
     "\u22c5": r"\cdot ", "\u2208": r"\in ", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
-    "\u200b": "", "\u2060": "", "\ufeff": "",
+    "\u200b": "", "\u2060": "", "\ufeff": "", "\u2205": r"\emptyset ", "\u2236": ":",
 })  # fmt: skip
 DASHES = dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-")
 """Signs that people and their editors write for a minus."""
@@ -43,7 +44,9 @@ RAISED = str.maketrans(
 POWER = re.compile(r"(?<=[0-9A-Za-z)\]}])[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207b\u207f]+")
 SPELLINGS = (
     (r"\\varnothing(?![A-Za-z])", r"\\emptyset"),
-    (r"(?<![\\A-Za-z])infinity(?![A-Za-z])", r"\\infty"),
+    (r"\\(?:text|mbox|textrm|textbf|textit|mathrm) ?\{ ?([Ii]nfinity) ?\}", r"\1"),
+    (r"(?<![\\A-Za-z])[Ii]nfinity(?![A-Za-z])", r"\\infty"),
+    (r"\\mathbin ?\{ ?: ?\}|\\colon(?![A-Za-z])", ":"),
     (r"(?<!\\)\\[()\[\]]", " "),
     (r",\\! ?|\{,\}", ","),
     (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|q?quad)(?![A-Za-z])|(?<!\\)\\[,!;: ]|~", " "),
@@ -54,6 +57,8 @@ SPELLINGS = (
     (r"\\(sqrt|frac) ?([0-9A-Za-z])", r"\\\1{\2}"),
     (r"(\\frac ?\{(?:[^{}]|\{[^{}]*\})*\}) ?([0-9A-Za-z])", r"\1{\2}"),
     (r"([\^_]) ?(-? ?[0-9]+(?:\.[0-9]+)?|[A-Za-z])", r"\1{\2}"),
+    (r"\\\{ *\\\}", r"\\emptyset"),
+    (" *: *", ":"),
     (r"(?:\\\\ ?)?\\(begin|end) ?\{[pb]?matrix\}", r"\\\1 "),
 )
 """(what is written, the one spelling of it), in this order."""
@@ -75,6 +80,8 @@ UNIT = re.compile(
     r"(.*[^ ])(?: ?\\text ?\{ ?([A-Za-z ]*?[A-Za-z])s? ?\}|(?<=[0-9}]) ?([A-Za-z]{2,}?)s?)"
     r"( ?\^\{[23]\})?"
 )
+TRUTHS = ("true", "false", "yes", "no")
+"""Golds that are words although nothing marks them as text, and no products of letters."""
 THOUSANDS = re.compile(r"[-+]? ?[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?:\.[0-9]+)?")
 TOKEN = re.compile(
     rf"[0-9]*\.?[0-9]+|\\\\|\\(?:{COMMANDS})(?![A-Za-z])|\\[{{}}]|[A-Za-z]|[-+*/^_=()\[\]{{}},&]"
@@ -121,12 +128,12 @@ def same_answer(gold: str, answer: str, *, question: str = "", equal: Equal) -> 
     """Tell whether ``answer``, which may say anything, is the ``gold`` one; where that cannot be
     read only its own text is right. Linear in the answer's length but for ``equal``; raises nothing
     that it does not. The ``question`` has names and units, and is not to be copied."""
-    if answer.strip() == gold.strip():
+    if normalize("NFC", answer.strip()) == normalize("NFC", gold.strip()):
         return True
     try:
         expected, written = _bare(gold), _bare(answer)
         words, said = WORDS.fullmatch(expected), WORDS.fullmatch(written)
-        if words and words[1]:
+        if words and (words[1] or words[3].lower() in TRUTHS):
             return said is not None and words[3].lower().split() == said[3].lower().split()
         if expected == written:
             return True
