@@ -1,5 +1,7 @@
 """Which alerts eight situations of a swarm have: the true ones, and no other."""
 
+import dataclasses
+
 import pytest
 
 from potluck.reports import AuthorReport, Doubts, RoundReport
