@@ -158,6 +158,14 @@ class Forger:
     """It has no server."""
     settings: EngineSettings = EngineSettings(0, 0)  # noqa: RUF009 - it is frozen
 
+    def require_one_model(
+        self,
+        requests: Sequence[RolloutRequest],
+        sampler: Sampler,
+        written: Sequence[Completion],
+    ) -> None:
+        """What is forged is no model's."""
+
     def generate(
         self,
         requests: Sequence[RolloutRequest],

@@ -102,7 +102,11 @@ REFUSED = {"a file that is not there", "an experiment", "relay"}
 @pytest.mark.parametrize("name", HASTY)
 def test_a_command_runs_no_file_beside_a_recipe(folder, starts, name):
     marks, done = start([*starts["console script"], *HASTY[name]], folder)
-    assert (marks, done.returncode) == ([], 2 if name in REFUSED else 0), done.stderr
+    codes = [2] if name in REFUSED else [0]
+    if name == "completion":  # of the shell that has started the tests, which may have none
+        codes = [0, 1]
+    assert marks == []
+    assert done.returncode in codes, done.stderr
 
 
 @pytest.mark.parametrize("way", ["python -P -m", "python -m"])

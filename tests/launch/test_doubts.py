@@ -69,7 +69,7 @@ def forger(monkeypatch):
 
     monkeypatch.setattr(HFEngine, "generate", forged)
     # Which a forger has taken out, too.
-    monkeypatch.setattr(HFEngine, "require_one_model", lambda *given, **allowed: None)
+    monkeypatch.setattr(HFEngine, "require_one_model", lambda *given: None)
 
 
 def doubted_in_a_run(tiny_models, folder, *overrides):

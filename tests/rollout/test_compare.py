@@ -48,13 +48,12 @@ def compare(
     dtype="float32",
     change=lambda logp_T: logp_T,
 ):
-    engine = HFEngine(policy, EngineSettings(tokens, 64, dtype=dtype))
+    engine = HFOptions().build(policy, EngineSettings(tokens, 64, dtype=dtype))
     sampler = sampler or RandomSampler(torch.Generator().manual_seed(1))
     asked = [Request(problem, 4) for problem in problems]
     written = engine.generate(asked, sampler, author="me", progress=lambda done, total: None)
     told = [dataclasses.replace(c, logp_T=change(c.logp_T)) for c in written]
-    allowed = HFOptions().log_probability_tolerance(dtype)
-    engine.require_one_model(asked, sampler, told, allowed=allowed)
+    engine.require_one_model(asked, sampler, told)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -101,10 +100,10 @@ def test_a_run_ends_in_its_first_round_and_compares_no_other(tmp_path, monkeypat
     asked = []
     compared = HFEngine.require_one_model
 
-    def twisted(self, requests, sampler, written, *, allowed):
+    def twisted(self, requests, sampler, written):
         asked.append(written)
         shifted = [dataclasses.replace(c, logp_T=c.logp_T - shift) for c in written]
-        compared(self, requests, sampler, shifted, allowed=allowed)
+        compared(self, requests, sampler, shifted)
 
     monkeypatch.setattr(HFEngine, "require_one_model", twisted)
     config = tiny.recipe({"a": tiny.save(tmp_path / "a"), "b": tiny.save(tmp_path / "b", seed=1)})

@@ -82,10 +82,7 @@ class Node(Participant):
             progress = self._progress("write")
             completions = self.engine.generate(ask, sampler, author=self.name, progress=progress)
             if not self.compared and completions:
-                mine = self.config.node[self.name]
-                tolerance = mine.engine.log_probability_tolerance
-                allowed = max(tolerance(mine.sampling_dtype), tolerance(mine.dtype))
-                self.engine.require_one_model(ask, sampler, completions, allowed=allowed)
+                self.engine.require_one_model(ask, sampler, completions)
                 self.compared.append(round)
         if not self.config.sends_logp:  # no learner of the run reads them
             completions = [replace(c, logp_T=None) for c in completions]

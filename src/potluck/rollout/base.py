@@ -119,11 +119,8 @@ class Engine:
         requests: Requests,
         sampler: Sampler,
         written: Sequence[Completion],
-        *,
-        allowed: float,
     ) -> None:
-        """Raise RolloutError if what has written is not what learns, by more than ``allowed`` nats
-        a token."""
+        """Raise RolloutError if what has written is not what learns."""
 
     def prompted(self, requests: Requests) -> list[PromptedRequest]:
         """Find prompt and room of each request; raise RolloutError if a prompt leaves none."""

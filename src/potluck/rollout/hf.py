@@ -6,6 +6,7 @@ keeps its cache, so that a turn costs its own tokens and what the environment sa
 """
 
 import inspect
+import math
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import closing
 from copy import deepcopy
@@ -45,6 +46,9 @@ class HFEngine(Engine):
     """An engine on a LanguageModel that may be trained between two calls."""
 
     policy: LanguageModel
+    allowed: float = math.inf
+    """Largest mean difference between log-probabilities of what it writes and of what learns,
+    nats a token."""
 
     def __post_init__(self) -> None:
         network = self.policy.network
@@ -80,8 +84,6 @@ class HFEngine(Engine):
         requests: Requests,
         sampler: Sampler,
         written: Sequence[Completion],
-        *,
-        allowed: float,
     ) -> None:
         problems = {each.problem.id: each.problem for each in requests}
         drawing = sampler.sampling if isinstance(sampler, RandomSampler) else Sampling()
@@ -90,7 +92,7 @@ class HFEngine(Engine):
             problems.__getitem__,
             written,
             temperature=drawing.temperature,
-            allowed=allowed,
+            allowed=self.allowed,
         )
 
     def _batches(self, requests: Requests) -> Iterator[Prompted]:

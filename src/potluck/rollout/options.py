@@ -91,7 +91,8 @@ class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag=
     def build(self, policy: "LanguageModel", settings: "EngineSettings") -> "Engine":
         from potluck.rollout.hf import HFEngine
 
-        return HFEngine(policy, settings)
+        learns_in = str(policy.dtype).removeprefix("torch.")
+        return HFEngine(policy, settings, max(TOLERANCE[settings.dtype], TOLERANCE[learns_in]))
 
     def bytes_needed(self, writing: Writing) -> int:
         """Take the larger of reading prompts and drawing the last token, and a copy's bytes.
