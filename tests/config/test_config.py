@@ -432,3 +432,10 @@ def test_a_variable_that_no_recipe_may_set_is_refused(variables):
     with pytest.raises(ConfigError, match="chat_template_kwargs") as caught:
         with_variables(**variables)
     assert "\n" not in str(caught.value)
+
+
+def test_a_recipe_that_an_editor_has_begun_with_a_mark_is_read(tmp_path):
+    text = 'name = "r"\r\ntask = {name = "digits"}\r\nnode.a = {model = "builtin:digits-small"}\r\n'
+    for encoding in ("utf-8", "utf-8-sig"):
+        (tmp_path / "r.toml").write_bytes(text.encode(encoding))
+        assert load(tmp_path / "r.toml").name == "r"

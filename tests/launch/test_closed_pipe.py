@@ -2,6 +2,7 @@
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 
@@ -75,6 +76,37 @@ def test_a_run_whose_terminal_is_closed_is_saved(tmp_path, where):
     assert process.returncode == 130
     saved = [[*(tmp_path / "out" / node / "checkpoints").iterdir()] for node in "ab"]
     assert [len(each) for each in saved] == [1, 1]
+
+
+def test_a_run_that_is_hung_up_is_saved_and_says_how_to_go_on(tmp_path):
+    (tmp_path / "case.toml").write_text(RECIPE)
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "potluck",
+            "run",
+            "case.toml",
+            "--one-process",
+            "--out",
+            "out",
+        ],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        # As a terminal starts it, whatever has started the tests.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    ) as process:
+        assert process.stdout
+        while not is_of_a_round(process.stdout.readline()):
+            assert process.poll() is None
+        process.send_signal(signal.SIGHUP)
+        said = process.stdout.read()
+
+    assert process.returncode == 130
+    assert "saved; go on with:" in said
+    assert len([*(tmp_path / "out" / "a" / "checkpoints").iterdir()]) == 1
 
 
 def test_nodes_whose_starter_is_killed_save_and_end(tmp_path):
