@@ -93,7 +93,14 @@ def plan_cost(config: AnyRecipe, *, trust_code: bool = False, gpu: str = "") -> 
         if node.reads not in absent
     }
     place = tuple(config.node), Path("runs") / config.name
-    inspection = prepare(plain, *place, trust_code=trust_code, devices=not gpu, absent=absent)
+    inspection = prepare(
+        plain,
+        *place,
+        trust_code=trust_code,
+        devices=not gpu,
+        absent=absent,
+        without_functions=bool(config.reward),
+    )
     on_gpu = bool(gpu) or torch.cuda.is_available()
     prompts = inspection.prompts
     memory = {n: memory_of(config, n, shapes[n], prompts, gpu=on_gpu) for n in config.trained_here}

@@ -76,6 +76,7 @@ def prepare(
     devices: bool = True,
     absent: Mapping[str, str] = MappingProxyType({}),
     kept: Path | None = None,
+    without_functions: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> Prepared:
     """Look at everything that ``config`` names but weights and servers; raise a PotluckError of
@@ -87,6 +88,7 @@ def prepare(
         devices: whether the nodes are for devices of this machine.
         absent: models and tables that are not at hand, with a line that says why.
         kept: folder that may remember the grade of an environment; None: none does.
+        without_functions: whether reward functions were left out of ``config``, as code.
         say: is told what takes a while.
     """
     require_trackers(config.log.to, wandb_mode=config.log.wandb_mode)
@@ -132,7 +134,9 @@ def prepare(
     else:
         mean, longest = f"{prompts.mean:.0f}", prompts.longest
         unseen.append(f"the prompts: taken to have {mean} tokens, {longest} at most")
-    notes = notes_on(config, task) if task and OTHER_TASK not in absent else []
+    notes = list[str]()
+    if task and OTHER_TASK not in absent:
+        notes += notes_on(config, task, without_functions=without_functions)
     notes += notes_on_environment(task) if task else []
     notes += checks.notes_on_trust(config, folder, names)
     notes += notes_on_authors(mine, task) if task else []

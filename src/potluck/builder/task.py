@@ -13,7 +13,7 @@ from potluck.files import write_atomically
 from potluck.node.storage.folder import ENVIRONMENT
 from potluck.rollout.options import TextOptions
 from potluck.tasks import Task, TaskOptions
-from potluck.tasks.base import WithOutOfDistribution, environment_of, overlaps
+from potluck.tasks.base import WithOutOfDistribution, constants, environment_of, overlaps
 from potluck.tasks.environments.check import MOST_ROWS, Checked
 from potluck.tasks.environments.hosted import HostedEnvironment
 from potluck.tasks.environments.task import EnvironmentTask
@@ -107,9 +107,13 @@ def notes_on_authors(config: RunConfig, task: Task) -> list[str]:
     return lines
 
 
-def notes_on(config: RunConfig, task: Task) -> list[str]:
-    """Write what to know of the splits; raise TaskError if a problem is in two of them."""
-    return [*task.notes, *overlaps(task), *config.task.notes, *config.objective.notes]
+def notes_on(config: RunConfig, task: Task, *, without_functions: bool = False) -> list[str]:
+    """Write what to know of the splits; raise TaskError if a problem is in two of them.
+    ``without_functions``: its reward functions were left out of ``config``, as they are code."""
+    told = [*task.notes, *overlaps(task)]
+    if not (config.reward or without_functions):  # what they pay for a constant, nobody knows
+        told += constants(task)
+    return [*told, *config.task.notes, *config.objective.notes]
 
 
 class KeptGrade(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ from potluck.rollout.base import EngineSettings, GreedySampler, RandomSampler
 from potluck.rollout.cache import require_repeatable
 from potluck.rollout.hf import HFEngine
 from potluck.tasks import Split, Task
-from potluck.tasks.base import environment_of
+from potluck.tasks.base import WORTH_TELLING, best_constant, environment_of
 from potluck.types import Problem
 from potluck.version import __version__
 
@@ -98,9 +98,18 @@ def evaluate_models(
             | grade.summary(
                 {m: each[split] for m, each in scores.items()}, settings.k, shown=request.shown
             )
-            for split in problems
+            | {"constant": _constant(task, config, asked)}
+            for split, asked in problems.items()
         ],
     }
+
+
+def _constant(task: Task, config: RunConfig, problems: Sequence[Problem]) -> dict[str, Any] | None:
+    """Tell what one answer to all problems earns; None: it is not known, or hardly anything."""
+    if config.reward or environment_of(task):
+        return None
+    found = best_constant(problems)
+    return found._asdict() if found and found.share >= WORTH_TELLING else None
 
 
 def require_writable(file: Path) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import math
 import reprlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, combinations, groupby
@@ -95,6 +96,10 @@ class Attempts(NamedTuple):
     episodes: Sequence[Episode | None]
 
 
+WORTH_TELLING = 0.2
+"""Share of the problems from which on an answer that is right for all of them is told."""
+FEWEST_TOLD = 20
+"""Number of problems from which on such a share says something."""
 LARGEST_REWARD = 1e30
 """Size that a reward may have: its square, and a sum of many of those, is a number too."""
 
@@ -195,6 +200,39 @@ def overlaps(task: Task) -> Iterator[str]:
             count = f"{len(same)} of {len(asked[later])} {later} problems"
             be = "is" if len(same) == 1 else "are"
             yield f"overlap: {count} {be} also in {earlier}, first {same[0]}"
+
+
+class Constant(NamedTuple):
+    """The answer that is right for most problems, and its share of them."""
+
+    answer: str
+    share: float
+
+
+def best_constant(problems: Iterable[Problem]) -> Constant | None:
+    """Find the one answer that, given to every problem, earns most: a model may learn it alone.
+    None: no problem has an answer of its own."""
+    counts = Counter(problem.answer.strip() for problem in problems)
+    asked = counts.total()
+    del counts[""]
+    if not counts:
+        return None
+    answer, count = max(counts.items(), key=lambda item: item[1])
+    return Constant(answer, count / asked)
+
+
+def constants(task: Task) -> Iterator[str]:
+    """Yield a line on each split in which one answer earns WORTH_TELLING or more."""
+    if environment_of(task):
+        return
+    for split in get_args(Split):
+        ids = task.ids(split)
+        found = best_constant(map(task.problem, ids))
+        if found and found.share >= WORTH_TELLING and len(ids) >= FEWEST_TOLD:
+            yield (
+                f"constant: {found.answer[:40]!r}, given to every {split} problem, earns "
+                f"{found.share:.2f}; a model that earns no more may have learned that alone"
+            )
 
 
 def normalised(question: str) -> str:

@@ -23,6 +23,7 @@ def found(*measures, models=("some/model",), **more):
         "binary": True,
         "measures": list(measures),
         "unfinished": dict.fromkeys("AB"[: len(models)], 0),
+        "constant": None,
         "earned_nothing": {letter: [] for letter in "AB"[: len(models)]},
         **more,
     }
@@ -120,6 +121,11 @@ def test_what_limits_the_numbers_is_said_and_only_then():
     assert "the end" in loud
     assert not set(STEERS) & set(loud)
     assert "rewards are not all 0 or 1" in loud
+    assert "would earn" not in loud
+    constant = {"answer": "1", "share": 0.27}
+    assert "the one answer '1' to all of them would earn 0.270" in shown(
+        found(alone(), constant=constant)
+    )
     alone_too = shown(found(alone(), earned_nothing={"A": [cut]}), width=200)
     assert "\ngreedy answers that earned nothing: 8 of 200" in alone_too
 
