@@ -139,6 +139,10 @@ def test_an_overlap_is_said_by_the_check(example, potluck_says):
     assert said in " ".join(out.split())
     _, out, _ = potluck_says("run", "own-data.toml", "--check", *FAST)
     assert "overlap: no question is in two of them" in out
+    # Rewards are part of the digest, and without trust they are not imported.
+    assert "its digest has the reward functions in it" in " ".join(out.split())
+    _, out, _ = potluck_says("run", "own-data.toml", "--check", "--trust-code", *FAST)
+    assert "; digest " in " ".join(out.split())
 
 
 def test_validating_on_the_test_set_of_gsm8k_is_said_to_be_what_the_paper_does(gsm8k_path):

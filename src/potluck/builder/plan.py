@@ -137,7 +137,7 @@ def check(
     memory = (_memory_table(plan), Text(PEAK)) if plan.memory else ()
     return Stacked(
         Text(_headline(config)),
-        *map(Text, _data(config, plan)),
+        *map(Text, _data(config, plan, trust_code=trust_code)),
         *(Text(f"would run {_place_of(name)}; not without --trust-code") for _, name in code),
         *map(Text, notes_on_reach(config)),
         Text(),
@@ -167,12 +167,15 @@ def _headline(config: RunConfig) -> str:
     )
 
 
-def _data(config: RunConfig, plan: CostPlan) -> Iterator[str]:
+def _data(config: RunConfig, plan: CostPlan, *, trust_code: bool) -> Iterator[str]:
     wanted, most = config.evaluation, config.sampling.max_new_tokens
     if task := plan.inspection.task:
         there = {split: len(task.ids(split)) for split in SPLITS}
         counts = ", ".join(f"{split} {count:,}" for split, count in there.items())
-        yield f"task: {counts} problems; digest {task.digest[:12]}"
+        digest = f"digest {task.digest[:12]}"
+        if config.reward and not trust_code:
+            digest = "its digest has the reward functions in it, so it needs --trust-code"
+        yield f"task: {counts} problems; {digest}"
         yield from plan.inspection.notes or ["overlap: no question is in two of them"]
         asked = (wanted.problems, wanted.out_of_distribution)
         for split, count in zip(SPLITS[1:], asked, strict=True):

@@ -252,7 +252,7 @@ def place_hint(key: str, names: Sequence[str], at: str) -> str:
     here = {re.sub(r"^node\.[^.]+", "node.NAME", at), "out_of_distribution"}
     here |= {"task"} if at == "out_of_distribution" else set()
     tables = dict.fromkeys(t for t, name in _places(RunConfig, "") if name == key and t not in here)
-    where = " or ".join(f"[{table}]" if table else "the run" for table in tables)
+    where = " or ".join(f"[{table}]" if table else "the top level of the file" for table in tables)
     return f"did you mean {key!r} in {where}?" if tables else ""
 
 

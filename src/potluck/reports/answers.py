@@ -109,9 +109,14 @@ def _kept(run: Path) -> tuple[ControlAnswer, ...]:
 
 
 def told(run: Path) -> list[str]:
-    """Say what the controls of a run folder told; of one without, how to make one."""
-    found = [*map(sentence, answers(run))]
-    return found or [f"does sharing help? a control tells: {control_command(run)}"]
+    """Say what the controls of a run folder told; of one without, how to make one, where all of
+    its nodes are here: a control of a node that joined others would train theirs from nothing."""
+    if found := [*map(sentence, answers(run))]:
+        return found
+    nodes = read_recipe(run).node
+    if not all((run / name).is_dir() for name in nodes):
+        return []
+    return [f"does sharing help? a control tells: {control_command(run)}"]
 
 
 def control_command(run: Path) -> str:

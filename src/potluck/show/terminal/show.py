@@ -15,7 +15,14 @@ from potluck.objective.methods import METHODS
 from potluck.reports import AuthorReport, Doubts, RoundReport, mean, runs, stats_of, waited_share
 from potluck.reports.answers import told
 from potluck.reports.doubts import habit_told
-from potluck.show.terminal.text import decimal, formatted, new_table, percent, sparkline
+from potluck.show.terminal.text import (
+    both_ends,
+    decimal,
+    formatted,
+    new_table,
+    percent,
+    sparkline,
+)
 from potluck.types import is_right
 
 WINDOW = 5
@@ -227,12 +234,12 @@ def _samples(run: runs.Run) -> Iterator[Text | Table]:
         asked = its.question if not written.turns else ""
         for what, text in (("question", asked), ("right answer", its.answer)):
             if text:
-                yield Text(f"  {what}: {printable(text, 300)}", style="dim")
+                yield Text(f"  {what}: {both_ends(text, 300)}", style="dim")
         if written.turns:
             question = [runs.Said("user", its.question)] if its.question else []
             yield _episode([*question, *written.turns])
         else:
-            yield Text("  " + printable(written.text, 300))
+            yield Text("  " + both_ends(written.text, 300))
 
 
 def _ended(written: runs.WrittenCompletion) -> str:

@@ -61,3 +61,18 @@ def spent(name: str, amount: float) -> str:
     """Write an amount of a cost: "1,200 prompt tokens", "0.0013 usd"."""
     shown = f"{amount:,.4g}" if name == "usd" else f"{amount:,.0f}"
     return f"{shown} {printable(name.replace('_', ' '), 20)}"
+
+
+def both_ends(text: str, limit: int) -> str:
+    """Put ``text`` on one line of at most ``limit`` characters, with what matters most of a long
+    one: its end, where a question stands behind its examples and an answer behind its reasons.
+
+    >>> both_ends("examples, then the question", 18)
+    'examp … e question'
+    """
+    whole = printable(text, len(text) + 1)
+    if len(whole) <= limit:
+        return whole
+    gap = " … "
+    head = (limit - len(gap)) // 3
+    return whole[:head] + gap + whole[head + len(gap) - limit :]
