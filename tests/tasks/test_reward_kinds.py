@@ -522,7 +522,10 @@ DOES = {
 
 @pytest.fixture(autouse=True, scope="module")
 def no_pool_left():
+    # What started the tests (nohup) may have them ignore it, and so what they fork.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
+    signal.signal(signal.SIGHUP, before)
     pool_that_is_kept().terminate()
     pool_that_is_kept().join()
 
