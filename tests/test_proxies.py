@@ -79,3 +79,13 @@ def test_the_remark_names_the_proxy_its_variable_and_the_host_and_no_password(mo
     )
     assert named_proxies() == "gate.example of HTTPS_PROXY, http://gate.example:3128 of all_proxy"
     assert proxy_remark("http://[") == ""
+
+
+@pytest.mark.parametrize("password", ["se/cret", "se#cret", "se?cret", "se://cret", "se@cret", "%"])
+def test_no_part_of_a_password_is_told_whatever_signs_it_has(monkeypatch, password):
+    monkeypatch.setenv("all_proxy", f"http://me:{password}@gate.example:3128")
+    monkeypatch.setenv("http_proxy", f"me:{password}@gate.example:3128")
+    told = named_proxies() + proxy_remark("http://127.0.0.1:8000/v1")
+    assert "gate.example:3128" in told
+    for part in ("me:", "se", "cret", "%"):
+        assert part not in told.replace("these", "").replace("me.example", "")

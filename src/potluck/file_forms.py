@@ -16,7 +16,9 @@ import zstandard
 START_BYTES = 2**14
 """Size of what decides; the rest of a file is not looked at for its form."""
 PIECE_BYTES = 2**10
-"""Size of what is unpacked at once: even a file of zeros becomes no more than some MiB of it."""
+"""Size of what is unpacked at once: of zeros zlib makes 1 MiB of it, zstd 32 MiB."""
+MOST_PIECE_BYTES = 2**24
+"""Size of what bzip2 and xz may make of it at once, which would be gigabytes."""
 MOST_UNPACKED_BYTES, MOST_RECODED_BYTES = 2**30, 2**28
 """Size of what a packed file may hold, and of a text in UTF-16 or with old line ends."""
 MOST_UNPACKING_MEMORY_BYTES = 2**28
@@ -166,16 +168,16 @@ def _unpacked(source: IO[bytes], packing: Packing, path: Path) -> Iterator[bytes
                     break
             try:
                 unpacker = unpacker or packing.unpacker()
-                piece = unpacker.decompress(packed)
             except Exception as error:  # of four libraries
                 raise _damaged(path, packing, str(error)) from None
-            size += len(piece)
-            if size > MOST_UNPACKED_BYTES:
-                raise Unreadable(
-                    f"{path} is packed by {packing.name} and holds more than {MOST_UNPACKED_BYTES} "
-                    f"bytes; give fewer rows, or unpack it"
-                )
-            yield piece
+            for piece in _pieces(unpacker, packed, path, packing):
+                size += len(piece)
+                if size > MOST_UNPACKED_BYTES:
+                    raise Unreadable(
+                        f"{path} is packed by {packing.name} and holds more than "
+                        f"{MOST_UNPACKED_BYTES} bytes; give fewer rows, or unpack it"
+                    )
+                yield piece
             begun = not unpacker.eof
             packed = b""
             if unpacker.eof:
@@ -183,6 +185,18 @@ def _unpacked(source: IO[bytes], packing: Packing, path: Path) -> Iterator[bytes
                 unpacker = None
     if begun:
         raise _damaged(path, packing, "it ends too early")
+
+
+def _pieces(unpacker: Any, packed: bytes, path: Path, packing: Packing) -> Iterator[bytes]:
+    """Unpack some bytes, of what can be bounded MOST_PIECE_BYTES at a time."""
+    can_be_bounded = hasattr(unpacker, "needs_input")
+    limit = (MOST_PIECE_BYTES,) if can_be_bounded else ()
+    try:
+        yield unpacker.decompress(packed, *limit)
+        while can_be_bounded and not (unpacker.needs_input or unpacker.eof):
+            yield unpacker.decompress(b"", *limit)
+    except Exception as error:  # of four libraries
+        raise _damaged(path, packing, str(error)) from None
 
 
 def _damaged(path: Path, packing: Packing, why: str) -> Unreadable:

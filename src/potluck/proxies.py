@@ -36,8 +36,11 @@ def _variable(scheme: str) -> str:
 
 def _shown(proxy: str) -> str:
     """Write a proxy without its user and password."""
-    head, mark, rest = proxy.rpartition("://")
-    return f"{head}{mark}{rest.rpartition('@')[2]}"
+    if "@" not in proxy:
+        return proxy
+    scheme, mark, _ = proxy.partition("://")
+    host = proxy.rpartition("@")[2]
+    return f"{scheme}{mark}{host}" if mark and scheme.isalnum() else host
 
 
 def _is_left_out(asked: SplitResult, no_proxy: str) -> bool:

@@ -13,9 +13,9 @@ LEFT_OUT = "POTLUCK_LEFT_OUT"
 """Variable by which a command tells its processes which entries of PYTHONPATH it left out."""
 OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 """Folder in which this package lies."""
-BEHIND = "(folders of trusted code)"
-"""Entry of ``sys.path`` behind which folders stand that were added for a user's own code. It is no
-folder; a process that is started gets it with the others."""
+BEHIND = os.path.join(os.path.abspath(__file__), "folders of trusted code")
+"""Entry of ``sys.path`` behind which stands what was added for a user's own code. No folder can
+have this name, as a file has its beginning; a process that is started gets it with the others."""
 
 
 def leave_module_folder() -> None:
@@ -64,6 +64,17 @@ def add_last(folder: str) -> None:
         sys.path.append(folder)
 
 
+def add_own(folder: str) -> None:
+    """Have a folder of a user's own files be known here and in each process that this one starts.
+    It is no place of modules: a library that looks for another one does not look there."""
+    add_last(BEHIND + folder)
+
+
+def own_folders() -> list[str]:
+    """List the folders of a user's own files."""
+    return [entry.removeprefix(BEHIND) for entry in behind_others() if entry.startswith(BEHIND)]
+
+
 def behind_others() -> list[str]:
     """List the folders of trusted code, which end ``sys.path``."""
     return sys.path[sys.path.index(BEHIND) :] if BEHIND in sys.path else []
@@ -71,7 +82,7 @@ def behind_others() -> list[str]:
 
 def folders_for_child() -> list[str]:
     """List the places where this process finds modules, for one that it starts."""
-    return [entry for entry in sys.path if os.path.isabs(entry) or entry == BEHIND]
+    return [entry for entry in sys.path if os.path.isabs(entry)]
 
 
 def _left_out() -> list[str]:

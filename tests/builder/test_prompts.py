@@ -213,6 +213,8 @@ RENDERED = [
     # A second begin token.
     ("none", "<bos>What is 12 + 7?", ""),
     ("headers", "<s>What?", ""),
+    ("chatml", "<s>What?", ""),
+    ("chatml", "<s>What?", "Be brief."),
     # In the system's text alone.
     ("chatml", "What?", "<|im_start|>system\nBe brief.<|im_end|>\n"),
     ("instructions in brackets", "What?", "<<SYS>>Be brief.<</SYS>>"),

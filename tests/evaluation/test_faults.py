@@ -38,6 +38,8 @@ CASES = [
     ({"tags": True}, TAGGED.format("5") + " done", "form"),
     ({"tags": True}, "<answer>5</answer>", "form"),
     ({"tags": True, "grading": "exact"}, TAGGED.format("five"), "wrong"),
+    ({"tags": True}, TAGGED.format(r"\boxed{5}"), "wrong"),
+    ({"tags": True}, TAGGED.format("**5**"), "wrong"),
     ({"tags": False}, "5", "wrong"),
     ({"tags": False}, "The answer is 5", "form"),
     ({"tags": False, "grading": "exact"}, "The answer is 5", "wrong"),

@@ -47,10 +47,15 @@ def rounds_saved(folder, node):
     return sorted(each.name for each in (folder / "out" / node / "checkpoints").iterdir())
 
 
+def lines(folder, node, name):
+    text = (folder / "out" / node / f"{name}.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
 def learned(folder, node):
-    lines = (folder / "out" / node / "metrics.jsonl").read_text().splitlines()
     unlike = ("seconds", "size_bytes", "heard", "time_s")
-    return [{k: v for k, v in json.loads(line).items() if k not in unlike} for line in lines]
+    metrics = lines(folder, node, "metrics")
+    return [{k: v for k, v in line.items() if k not in unlike} for line in metrics]
 
 
 def prepared(folder, good_calls):
@@ -83,6 +88,8 @@ def test_a_run_whose_reward_failed_goes_on_as_if_it_had_not(tmp_path, good_calls
     assert potluck(whole, "case.toml").returncode == 0
     for node in "ab":
         assert learned(failing, node) == learned(whole, node)
+        # A round that one has graded, and not learned from, is told of once.
+        assert lines(failing, node, "completions") == lines(whole, node, "completions")
 
 
 def test_a_node_with_a_process_of_its_own_is_saved_too(tmp_path):
@@ -108,3 +115,16 @@ def test_a_failure_in_the_first_round_saves_nothing(tmp_path):
     assert "the judge is down" in ended.stderr
     assert "saved" not in ended.stderr
     assert not [*failing.glob("out/*/checkpoints/*")]
+
+
+def test_the_error_of_the_reward_is_told_where_nothing_can_be_saved(tmp_path):
+    failing = prepared(tmp_path / "failing", good_calls=6)
+    code = (failing / "case_reward.py").read_text()
+    in_the_way = "Path('out/b/checkpoints').touch(); raise ConnectionError"
+    (failing / "case_reward.py").write_text(code.replace("raise ConnectionError", in_the_way))
+    ended = potluck(failing, "case.toml")
+    assert ended.returncode == 2, ended.stderr
+    said = ended.stderr.strip().splitlines()
+    assert "the judge is down" in said[-2]
+    assert said[-1].startswith("potluck: not saved since the last checkpoint: ")
+    assert "--resume" not in ended.stdout

@@ -89,6 +89,21 @@ def test_a_shift_of_every_token_is_found_above_what_the_format_costs(dtype, litt
         compare(policy, 40, dtype=dtype, change=lambda logp_T: logp_T - much)
 
 
+def test_the_recipe_may_allow_more_or_less():
+    policy = model(tiny.ARCHITECTURES[0], sharpness=2.0)
+    for tolerance, shift, is_allowed in ((0.5, 0.2, True), (1e-4, 2e-3, False)):
+        engine = HFOptions(tolerance=tolerance).build(policy, EngineSettings(40, 64))
+        sampler = RandomSampler(torch.Generator().manual_seed(1))
+        asked = [Request(problem, 4) for problem in PROBLEMS]
+        written = engine.generate(asked, sampler, author="me", progress=lambda done, total: None)
+        told = [dataclasses.replace(c, logp_T=c.logp_T - shift) for c in written]
+        if is_allowed:
+            engine.require_one_model(asked, sampler, told)
+            continue
+        with pytest.raises(RolloutError, match=r"raise tolerance in \[node.NAME.engine\]"):
+            engine.require_one_model(asked, sampler, told)
+
+
 def test_few_tokens_decide_nothing_and_many_do():
     lot = np.random.default_rng(0)
     for count, is_known in ((1, False), (5, False), (9, False), (400, True)):

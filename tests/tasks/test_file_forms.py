@@ -470,6 +470,17 @@ def test_a_file_that_is_no_rows_is_named_for_what_it_is(table, case, skip_bad):
     assert "is not JSON" not in said
 
 
+@pytest.mark.parametrize("pack", [bz2.compress, lzma.compress], ids=["bzip2", "xz"])
+def test_little_is_unpacked_at_once_of_what_is_much(tmp_path, monkeypatch, pack):
+    monkeypatch.setattr(file_forms, "MOST_PIECE_BYTES", 2**16)
+    (tmp_path / "zeros").write_bytes(pack(b" " * 2**22) * 2)  # two members
+    packing = next(p for p in file_forms.PACKINGS if p.start.match(pack(b"")[:10] + b"1AY&SY"))
+    with (tmp_path / "zeros").open("rb") as source:
+        pieces = [len(p) for p in file_forms._unpacked(source, packing, tmp_path / "zeros")]
+    assert max(pieces) <= 2**16
+    assert sum(pieces) == 2**23
+
+
 def test_what_a_packed_file_holds_is_bounded(table, monkeypatch):
     zeros = gzip.compress(b" " * 2**24)
     assert len(zeros) < 2**15

@@ -1,11 +1,14 @@
 """Files of a user's own and what lies beside them: each folder's own, in each process."""
 
+import importlib.util
 import multiprocessing
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from potluck.search_path import behind_others, own_folders
 from potluck.tasks import TaskError
 from potluck.tasks.environments.host import Process, Spec
 from potluck.tasks.rewards import Reward, load_function
@@ -154,7 +157,16 @@ def test_a_neighbour_shadows_nothing(desk):
     text = "import json, numpy, msgspec, random, zlib\nnumpy.array, msgspec.Struct, zlib.crc32\n"
     name = write("rewards", f"{text}{HEAD}    return [float(random.random() < 2)]")
     assert asked(paid_by(Reward.load(f"{name}:f")), "a") == [1.0]
-    assert sys.path[-1] == f"{desk}/rewards"
+    assert own_folders()[-1] == f"{desk}/rewards"
+
+
+def test_what_lies_beside_a_reward_is_no_module_of_libraries(desk):
+    """As transformers looks for flash_attn, and much for simplejson, in case they are there."""
+    write("rewards", "raise AssertionError\n", "optional_library.py")
+    name = write("rewards", f"{HEAD}    return [1.0]")
+    assert asked(paid_by(Reward.load(f"{name}:f")), "a") == [1.0]
+    assert importlib.util.find_spec("optional_library") is None
+    assert not any(os.path.isdir(entry) for entry in behind_others())
 
 
 def test_a_folder_of_data_is_no_module():

@@ -117,10 +117,11 @@ def rendered_mark(reader: Reader, problem: Problem) -> str:
             return token
 
     knows = reader.tokenizer.get_vocab()
-    for found in TURN_MARK.finditer(said):
-        # To a model without a template turns are given so.
-        if reader.tokenizer.chat_template or found[0] not in knows:
-            return found[0]
+    for text in (problem.system, problem.question):
+        for found in TURN_MARK.finditer(text):
+            # To a model without a template turns are given so.
+            if reader.tokenizer.chat_template or found[0] not in knows:
+                return found[0]
 
     _, _, end = plain.text.rpartition(PLAIN_QUESTION)
     end = end.removesuffix(plain.opening).strip()

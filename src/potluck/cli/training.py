@@ -277,7 +277,8 @@ def telling_what_is_saved(
         complain(str(error))
         for note in notes:
             complain(note)
-        _say_command(command, place, trust_code, controls)
+        if any(note.startswith("saved after") for note in notes):
+            _say_command(command, place, trust_code, controls)
         raise typer.Exit(exit_code(error)) from error
 
 

@@ -66,6 +66,8 @@ class Child:
             # Ctrl-C in a terminal reaches this process alone, which hands it on once.
             process_group=0,
         )
+        self._is_alone = False
+        """True: what it left behind was ended."""
         Thread(target=self._read, args=(lines,), daemon=True).start()
 
     @property
@@ -76,7 +78,8 @@ class Child:
     def end_what_it_left(self) -> None:
         """Once it has ended, kill what it started and left behind, as a server of a reward: nobody
         else stops that, and its output, which is the command's too, would never end."""
-        if self.process.poll() is not None:
+        if not self._is_alone and self.process.poll() is not None:
+            self._is_alone = True  # once: its number may be another group's by now
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 

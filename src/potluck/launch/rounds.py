@@ -138,8 +138,7 @@ class LocalRounds:
         except NonFiniteError:  # the models may be what is broken
             raise
         except PotluckError as error:  # a reward, a judge or a server that failed; a callback
-            if done > first and not self.progress.is_begun and not self.progress.is_learning:
-                self._save_after(error, done)
+            self._save_after(error, done, is_new=done > first)
             raise
         finally:
             for node in self.nodes:
@@ -157,14 +156,25 @@ class LocalRounds:
         self.progress.is_begun = self.progress.is_learning = False
         return reports
 
-    def _save_after(self, error: PotluckError, done: int) -> None:
-        """Save what was learned before ``error``, and note on it that it was."""
-        try:
-            self.save(done)
-        except OSError as another:  # such as a full disk; the first error is what to mend
-            error.add_note(f"what was learned since the last checkpoint is not saved: {another}")
-        else:
-            error.add_note(f"saved after {done} rounds; when it is mended, go on with --resume")
+    def _save_after(self, error: PotluckError, done: int, *, is_new: bool) -> None:
+        """Save what was learned before ``error``, where all models are after ``done`` rounds; note
+        on the error what is saved."""
+        lost = ""
+        if is_new and (self.progress.is_begun or self.progress.is_learning):
+            lost = "some models have learned from the round, and others have not"
+        elif is_new:
+            try:
+                for node in self.nodes:  # what it has graded is graded again
+                    node.record.truncate_from(done, {})
+                self.save(done)
+            # A full disk, a server that is down, a process that has gone: mend the first error.
+            except (PotluckError, OSError, RuntimeError) as another:
+                lost = str(another)
+        if lost:
+            error.add_note(f"not saved since the last checkpoint: {lost}")
+        newest = [max(rounds_saved(node.record.folder), default=0) for node in self.nodes]
+        if kept := min(newest, default=0):
+            error.add_note(f"saved after {kept} rounds; when it is mended, go on with --resume")
 
     def _stay(self) -> None:
         """Stay while a node that learns may still fetch the last texts of these authors."""

@@ -5,8 +5,10 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 from urllib.parse import urlsplit
+
+from msgspec import Meta
 
 from potluck.fields import ConfigError, Count, Options, Positive
 from potluck.types import Problem, Sampling
@@ -86,13 +88,19 @@ class EngineOptions(Options, frozen=True, kw_only=True):
 class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag="hf"):
     """The node's own model writes, with ``sampling_dtype`` and ``sampling_rows`` of the node."""
 
+    tolerance: Annotated[float, Meta(ge=0)] = 0.0
+    """Largest mean |difference| between log-probabilities as it writes and as it learns, nats a
+    token, in the first round; beyond it the run stops. 0: .01 in float32, .1 in bfloat16."""
+
     several_processes: ClassVar[bool] = True
+    may_change: ClassVar[bool] = True  # a machine may round otherwise
 
     def build(self, policy: "LanguageModel", settings: "EngineSettings") -> "Engine":
         from potluck.rollout.hf import HFEngine
 
         learns_in = str(policy.dtype).removeprefix("torch.")
-        return HFEngine(policy, settings, max(TOLERANCE[settings.dtype], TOLERANCE[learns_in]))
+        usual = max(TOLERANCE[settings.dtype], TOLERANCE[learns_in])
+        return HFEngine(policy, settings, self.tolerance or usual)
 
     def bytes_needed(self, writing: Writing) -> int:
         """Take the larger of reading prompts and drawing the last token, and a copy's bytes.

@@ -118,9 +118,12 @@ class Client:
             named = named_proxies()
             if not proxies or not named:
                 raise
+            # What the library says has a part of the password in it.
+            why = one_line(str(error)) if isinstance(error, ImportError) else "it is no such URL"
             raise RolloutError(
-                f"{address.url} cannot be asked through a proxy ({named}: {one_line(str(error))}); "
-                f"give one that begins with http://, or unset the variable"
+                f"{address.url} cannot be asked through a proxy ({named}: {why}); give one that "
+                f"begins with http://, signs such as / in its password as %2F, or unset the "
+                f"variable"
             ) from None
 
     async def __aenter__(self) -> Self:

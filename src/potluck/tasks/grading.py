@@ -96,6 +96,16 @@ def one_number(text: str) -> Decimal | None:
     return size.copy_negate() if "-" in bare else size
 
 
+def number_in(answer: str) -> Decimal | None:
+    """Read the number that an answer is, within the marks of ``MARKUP``."""
+    if len(answer) <= 2 * LONGEST_NUMBER:
+        answer = answer.replace("{,}", ",")  # a box ends at its first brace
+        for pattern in MARKUP:
+            if match := pattern.fullmatch(answer):
+                answer = match[1]
+    return one_number(answer)
+
+
 def same_number(gold: str, answer: str, *, tolerance: float = 0.0) -> bool:
     """Tell whether both are one number, and the same: "18.0" is "18", "18.01" is not.
 
@@ -103,12 +113,7 @@ def same_number(gold: str, answer: str, *, tolerance: float = 0.0) -> bool:
 
     The answer may stand in one box, as models that were brought up on LaTeX write it.
     """
-    if len(answer) <= 2 * LONGEST_NUMBER:
-        answer = answer.replace("{,}", ",")  # a box ends at its first brace
-        for pattern in MARKUP:
-            if match := pattern.fullmatch(answer):
-                answer = match[1]
-    expected, found = one_number(gold), one_number(answer)
+    expected, found = one_number(gold), number_in(answer)
     if expected is None or found is None:
         return False
     if not tolerance:

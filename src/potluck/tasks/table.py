@@ -18,7 +18,14 @@ from potluck.fields import Amount
 from potluck.tasks import sources
 from potluck.tasks.base import HeldTask, Split, Task, TaskError, binary_rewards, normalised
 from potluck.tasks.environments.task import EnvironmentTask, PlayOptions
-from potluck.tasks.grading import LONGEST_NUMBER, SYSTEM_PROMPTS, answer_in, one_number, same_number
+from potluck.tasks.grading import (
+    LONGEST_NUMBER,
+    SYSTEM_PROMPTS,
+    answer_in,
+    number_in,
+    one_number,
+    same_number,
+)
 from potluck.tasks.json_rows import JsonNumber, Refuse, Repeated, SourceRow
 from potluck.tasks.math.pool import Ask, are_right, require_algebra
 from potluck.tasks.sources import Parts, printable, refuse_all
@@ -173,7 +180,7 @@ class Answered(HeldTask):
         answer = answer_in(text) if self._rules.tags else text
         if answer is None:
             return "not <think>...</think><answer>...</answer>, and nothing beside it"
-        if self._rules.grading == "number" and one_number(answer) is None:
+        if self._rules.grading == "number" and number_in(answer) is None:
             return "no number alone where the answer is to be"
         return ""
 

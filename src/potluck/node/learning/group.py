@@ -100,8 +100,9 @@ def _init_process_group(say: Callable[[str], None]) -> None:
     late.daemon = True
     late.start()
     # While torch waits no handler of Python's is called. Nothing is begun yet that could be lost.
-    before = signal.getsignal(signal.SIGINT)
-    if is_main := threading.current_thread() is threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_main and is_usual:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     backend = "gloo"
     try:
@@ -116,8 +117,8 @@ def _init_process_group(say: Callable[[str], None]) -> None:
         ) from error
     finally:
         late.cancel()
-        if is_main:
-            signal.signal(signal.SIGINT, before)
+        if is_main and is_usual:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _destroy_process_group() -> None:

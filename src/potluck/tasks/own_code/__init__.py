@@ -7,8 +7,9 @@ A folder is a package of its own, so two folders may each have a ``helper.py``. 
 comes first: a file ``random.py`` beside a reward is no module of it. Callers ask for
 ``--trust-code`` before.
 
-The folder is also the last place of ``sys.path``. A process of multiprocessing that is not forked
-(spawn, forkserver) gets these places, and finds the folder there when it is handed a function.
+An entry of ``sys.path`` that is no place of modules tells the folder (``search_path.add_own``). A
+process of multiprocessing that is not forked (spawn, forkserver) gets these entries, and finds the
+folder there when it is handed a function.
 """
 
 import builtins
@@ -25,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from potluck.search_path import add_last, behind_others
+from potluck.search_path import add_own, behind_others, own_folders
 
 FOLDER, FILE = "in_", "file_"
 """How the names of folders and of files that were asked for begin."""
@@ -37,7 +38,7 @@ def import_file(file: Path) -> ModuleType:
     one. What it imports from its folder is run anew if it has changed."""
     file = file.resolve()
     folder = str(file.parent)
-    add_last(folder)
+    add_own(folder)
     package = f"{__name__}.{FOLDER}{_hash(folder.encode())}"
     _forget_changed(package)
     importlib.invalidate_caches()  # a file may be new
@@ -162,8 +163,8 @@ def _place(spec: ModuleSpec) -> str:
 
 
 def _folder_spec(name: str) -> ModuleSpec | None:
-    """Make a package of the folder of ``sys.path`` that has this name."""
-    for folder in sys.path:
+    """Make a package of the user's folder that has this name."""
+    for folder in own_folders():
         if name == f"{__name__}.{FOLDER}{_hash(folder.encode())}":
             spec = ModuleSpec(name, None, is_package=True)
             spec.submodule_search_locations = [folder]
