@@ -113,9 +113,9 @@ def told(run: Path) -> list[str]:
     its nodes are here: a control of a node that joined others would train theirs from nothing."""
     if found := [*map(sentence, answers(run))]:
         return found
-    nodes = read_recipe(run).node
-    if not all((run / name).is_dir() for name in nodes):
-        return []
+    with suppress(RunReadError):  # which is told where the run is read
+        if not all((run / name).is_dir() for name in read_recipe(run).node):
+            return []
     return [f"does sharing help? a control tells: {control_command(run)}"]
 
 
