@@ -161,7 +161,7 @@ class LocalRounds:
         on the error what is saved."""
         lost = ""
         if is_new and (self.progress.is_begun or self.progress.is_learning):
-            lost = "some models have learned from the round, and others have not"
+            lost = "it failed while a round was learned from"
         elif is_new:
             try:
                 for node in self.nodes:  # what it has graded is graded again
