@@ -1,6 +1,7 @@
 """Why an answer earned nothing: cut, empty, in the wrong form, or wrong."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from potluck.builder.task import make_task
 from potluck.config import from_tree
 from potluck.evaluation.compare import evaluate_models
 from potluck.evaluation.request import EvaluationRequest
-from potluck.tasks.faults import KINDS, fault_of
+from potluck.tasks.faults import KINDS, commonest_answer, fault_of
 from potluck.types import Completion
 
 
@@ -92,3 +93,25 @@ def test_an_evaluation_counts_each_kind_and_keeps_examples(tmp_path):
         for example in fault["examples"]:
             asked = example["id"].rpartition("/")[2]
             assert example["expected"] == str(int(asked) + 2)
+
+
+@pytest.mark.parametrize("texts, found", [
+    (["5", "5", " 5 ", "6"], ("5", 0.75, 1 / 3)), (["", " "], None),
+    (["a", "b", "b"], ("b", 2 / 3, 0)),
+])  # fmt: skip
+def test_the_commonest_answer_of_a_model(tmp_path, texts, found):
+    task = made(task_of(tmp_path, tags=False))
+    problems = [task.problem(id) for id in task.ids("train")[:3]]
+    golds = [replace(p, answer=gold) for p, gold in zip(problems, ("5", "7", "8"), strict=True)]
+    asked = (golds * 2)[: len(texts)]
+    told = commonest_answer(task, asked, texts)
+    assert told == found
+
+
+def test_of_one_problem_and_of_tasks_without_answers_no_constant_is_told(tmp_path):
+    task = made(task_of(tmp_path, tags=False))
+    one = task.problem(task.ids("train")[0])
+    assert commonest_answer(task, [one, one], ["5", "5"]) is None
+    digits = made({"name": "digits"})
+    two = [digits.problem(id) for id in digits.ids("train")[:2]]
+    assert commonest_answer(digits, two, ["5", "5"]) is None

@@ -120,3 +120,36 @@ def test_one_such_round_and_rounds_with_a_reward_are_not_told():
     mixed = [zero_round(at, wrong=12) for at in range(4)]
     mixed = [dataclasses.replace(each, groups_alike=0.5) for each in mixed]  # 1 and -1
     assert kinds_of(mixed) == []
+
+
+def constant_round(number, answer="1", share=0.97, right=0.25):
+    return RoundReport(
+        number,
+        reward_mean=right,
+        groups_alike=0.5,
+        own_commonest_answer=answer,
+        own_commonest_share=share,
+        own_commonest_right=right,
+    )
+
+
+def test_one_answer_to_all_problems_is_told_with_what_it_earns():
+    ((kind, text),) = kinds_of([constant_round(at) for at in range(5)])
+    assert kind == "constant"
+    assert "97% of its answers are '1', to whatever problem; this constant earns 0.25" in text
+
+
+@pytest.mark.parametrize("others", [
+    {"share": 0.8}, {"right": 0.9}, {"answer": ""},
+])  # fmt: skip
+def test_what_is_no_constant_is_not_told(others):
+    assert kinds_of([constant_round(at, **others) for at in range(5)]) == []
+    assert kinds_of([constant_round(at, answer=str(at)) for at in range(5)]) == []
+    assert kinds_of([constant_round(at) for at in range(2)]) == []
+
+
+def test_rounds_in_which_no_group_is_mixed_are_told():
+    alike = [RoundReport(at, reward_mean=0.25, groups_alike=1.0) for at in range(30)]
+    assert [kind for kind, _ in kinds_of(alike)] == ["alike"]
+    mixed = [dataclasses.replace(each, groups_alike=0.9) for each in alike]
+    assert kinds_of(mixed) == []

@@ -38,8 +38,8 @@ from potluck.rollout.base import Engine, OpenWriting, RandomSampler
 from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.schedule import Share
 from potluck.tasks.base import environment_of, graded
-from potluck.tasks.faults import fault_of
-from potluck.types import Completion, Group, NonFiniteError, Row
+from potluck.tasks.faults import Commonest, commonest_answer, fault_of
+from potluck.types import Completion, Group, NonFiniteError, Problem, Row
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -145,6 +145,7 @@ class Node(Participant):
                 self.record.add_sample(lines)
         report = report_of(round, self.name, groups, update, habits, selection, arrived)
         nothing = [row for group in groups for row in self._earned_nothing(group)]
+        constant = self._constant(groups)
         attendance, apart = self.pace.attendance, spent.server_mismatch
         first = None if apart is None else self.record.first("metrics", "server_apart")
         report = replace(
@@ -152,6 +153,9 @@ class Node(Participant):
             own_earned_nothing=dict(
                 Counter(fault_of(self.task, row.completion, row.text).kind for row in nothing)
             ),
+            own_commonest_answer=constant.answer if constant else "",
+            own_commonest_share=constant.share if constant else None,
+            own_commonest_right=constant.right if constant else None,
             size_bytes=size_bytes,
             server_apart=apart,
             server_apart_first=apart if first is None else first,
@@ -166,6 +170,16 @@ class Node(Participant):
         """List own completions of a group that earned nothing."""
         pairs = zip(group.rows, group.rewards, strict=True)
         return [row for row, pay in pairs if pay <= 0 and row.completion.author == self.name]
+
+    def _constant(self, groups: Sequence[Group]) -> Commonest | None:
+        """Find the answer that this node's completions give most often."""
+        problems, texts = list[Problem](), list[str]()
+        for group in groups:
+            for row in group.rows:
+                if row.completion.author == self.name:
+                    problems.append(group.problem)
+                    texts.append(row.text)
+        return commonest_answer(self.task, problems, texts)
 
     def _finished(self, arrived: Round) -> tuple[str, ...]:
         last = self.config.rounds - 1

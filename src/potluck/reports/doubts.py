@@ -51,6 +51,8 @@ Found = Iterator[tuple[str, str, str]]
 """Node that it is about, kind of the alert, and line for the user, for each that stands out."""
 
 
+CONSTANT_ROUNDS, CONSTANT_SHARE = 3, 0.9
+"""Rounds in a row, and share of a node's answers, from which one answer to all is told."""
 ZERO_ROUNDS = 2
 """Rounds in a row in which all rewards are 0 after which it is told."""
 NOTHING = {
@@ -135,6 +137,8 @@ class Doubts:
             yield me, "own_cut_share", line
         elif line := self._all_zero():
             yield me, "all_zero", line
+        if line := self._constant():
+            yield me, "constant", line
         apart, first = report.server_apart, report.server_apart_first
         if apart and first is not None and apart >= APART_GROWTH * max(first, APART_FLOOR):
             line = (
@@ -170,8 +174,33 @@ class Doubts:
             f"own completions: {nothing_in_words(counts)}; {ZERO_WAYS_OUT[commonest]}"
         )
 
+    def _constant(self) -> str:
+        """Tell of one answer to nearly all problems, in rounds in a row; empty: there is none."""
+        rounds = [*self._last][-CONSTANT_ROUNDS:]
+        answers = {each.own_commonest_answer for each in rounds}
+        shares = [each.own_commonest_share or 0.0 for each in rounds]
+        earned = mean(each.own_commonest_right for each in rounds) or 0.0
+        if len(rounds) < CONSTANT_ROUNDS or min(shares) < CONSTANT_SHARE:
+            return ""
+        if len(answers) > 1 or "" in answers:
+            return ""
+        if earned >= 1 - CONSTANT_SHARE / 2:  # it is the right one to most
+            return ""
+        return (
+            f"{self._me}: {shares[-1]:.0%} of its answers are {printable(answers.pop(), 40)!r}, to "
+            f"whatever problem; this constant earns {earned:.2f} here. Lower learning_rate, raise "
+            f"[objective] beta, or take problems with more different answers"
+        )
+
     def _of_several(self) -> Found:
         me, last = self._me, self._last
+        if all(each.groups_alike == 1 and each.reward_mean != 0 for each in last):
+            line = (
+                f"{me}: for {WINDOW} rounds all completions of each problem earned the same, so "
+                f"nothing is learned any more; raise [sampling] temperature or group_size, or take "
+                f"problems of another difficulty"
+            )
+            yield me, "alike", line
         yield from self._silent()
         reward = mean(each.own_reward_mean for each in last)
         if reward is not None:

@@ -168,6 +168,12 @@ class RoundReport:
     own_earned_nothing: Mapping[str, int] = field(default_factory=dict)
     """Number of them that earned nothing, by why: cut, empty, form (not in that of the task's
     answers), wrong."""
+    own_commonest_answer: str = ""
+    """The answer that most of them give, to whatever problem; empty: the task does not tell."""
+    own_commonest_share: Number = None
+    """Share of them with this answer."""
+    own_commonest_right: Number = None
+    """Share of the round's problems to which this answer is right: what it earns by itself."""
     groups_alike: Annotated[Number, Stat("Groups of one reward", "share", format="z.0%")] = None
     """Share of the groups in which all rewards are equal: nothing is learned from them."""
     entropy: Annotated[Number, Stat("Entropy, nats", "nats", format="z.3f")] = None

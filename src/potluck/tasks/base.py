@@ -257,6 +257,11 @@ class DerivedTask:
     def graded(self, answers: Attempts) -> Graded:
         return graded(self._task, *answers)
 
+    def answer_of(self, text: str) -> str:
+        """Find the answer that a text gives, as the other task does; empty: none."""
+        answer_of = getattr(self._task, "answer_of", None)
+        return str(answer_of(text)) if answer_of else ""
+
     def lacking(self, text: str) -> str:
         """Say what a text lacks of the form of an answer, as the other task does."""
         lacking = getattr(self._task, "lacking", None)

@@ -31,6 +31,8 @@ from potluck.tasks.math.pool import Ask, are_right, require_algebra
 from potluck.tasks.sources import Parts, printable, refuse_all
 from potluck.types import Completion, Problem
 
+LONGEST_ANSWER = 200
+"""Characters by which answers are compared to one another."""
 Grading = Literal["number", "exact", "math", "math-verify"]
 
 MOST_HELD_OUT = 512
@@ -174,6 +176,11 @@ class Answered(HeldTask):
             by = rules.tolerance
             right = [a is not None and same_number(p.answer, a, tolerance=by) for p, a in asked]
         return binary_rewards(right, completions)
+
+    def answer_of(self, text: str) -> str:
+        """Find the answer that a text gives; empty: none that can be told."""
+        answer = answer_in(text) if self._rules.tags else text
+        return (answer or "").strip()[:LONGEST_ANSWER]
 
     def lacking(self, text: str) -> str:
         """Say what a text lacks of the form of an answer; empty: nothing, so far as can be told."""
