@@ -2,13 +2,12 @@
 
 import importlib.util
 import multiprocessing
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from potluck.search_path import behind_others, own_folders
+from potluck.search_path import own_folders
 from potluck.tasks import TaskError
 from potluck.tasks.environments.host import Process, Spec
 from potluck.tasks.rewards import Reward, load_function
@@ -166,7 +165,6 @@ def test_what_lies_beside_a_reward_is_no_module_of_libraries(desk):
     name = write("rewards", f"{HEAD}    return [1.0]")
     assert asked(paid_by(Reward.load(f"{name}:f")), "a") == [1.0]
     assert importlib.util.find_spec("optional_library") is None
-    assert not any(os.path.isdir(entry) for entry in behind_others())
 
 
 def test_a_folder_of_data_is_no_module():
