@@ -1,5 +1,5 @@
-"""What a file of rows is, by its first bytes: text, which is opened as UTF-8 whatever packs it; or
-something else, which has a name and a way out."""
+"""Forms of a file of rows, told by its first bytes: text, which is opened as UTF-8 whatever packs
+it; or something else, which has a name and a way out."""
 
 import codecs
 import io

@@ -115,3 +115,16 @@ def test_of_one_problem_and_of_tasks_without_answers_no_constant_is_told(tmp_pat
     digits = made({"name": "digits"})
     two = [digits.problem(id) for id in digits.ids("train")[:2]]
     assert commonest_answer(digits, two, ["5", "5"]) is None
+
+
+@pytest.mark.parametrize("words, most", [([], 1), (["--show", 0], 0), (["--show", 3], 3)])
+def test_the_command_shows_as_many_examples_as_are_asked_for(tmp_path, potluck_says, words, most):
+    file = tmp_path / "found.json"
+    asked = ("evaluate", "builtin:digits-small", "--task", "digits", "--problems", 12)
+    few = ("--split", "validation", "--max-new-tokens", 4, "--json", file)
+    code, said, _ = potluck_says(*asked, *few, *words)
+    assert code == 0
+    (split,) = json.loads(file.read_text())["splits"]
+    (cut,) = split["earned_nothing"]["A"]
+    assert (cut["kind"], cut["count"], len(cut["examples"])) == ("cut", 12, most)
+    assert said.count("  cut: digits/") == most

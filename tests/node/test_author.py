@@ -64,7 +64,7 @@ def test_it_ends_where_nobody_comes_and_has_written_nothing(tmp_path):
 def test_it_reports_what_the_network_cost_and_who_was_silent(tmp_path):
     traffic = Traffic(30, 0, 40, {"mallory": 2}, ("mallory",))
     arrived = Round((), missing=("north",), traffic=traffic)
-    found = author(tmp_path, Room(comes_at=1), 1.0, []).use(0, arrived, Spent(), size_bytes=7)
+    found = author(tmp_path, Room(comes_at=1), 1.0, []).use(0, None, arrived, Spent(), 7)
     assert (found.sent_bytes, found.received_bytes, found.size_bytes) == (30, 40, 7)
     assert (found.missing, found.refused) == (("north",), {"mallory": 2})
     assert (found.quarantined, found.sent_bytes_per_token) == (("mallory",), None)
@@ -113,7 +113,7 @@ class Stand(Participant):
     def generate_and_send(self, round, shares):
         raise NotImplementedError
 
-    def use(self, round, arrived, spent, size_bytes, graded=None):
+    def use(self, round, graded, arrived, spent, size_bytes):
         return spent.seconds(learn_s=16.0), size_bytes
 
 
@@ -128,7 +128,7 @@ def test_waiting_for_others_is_apart_from_reading_and_storing(monkeypatch, times
     )  # fmt: skip
     spent = Spent(write_s=0.5, exchange_s=0.25, wait_s=3.0)
     arrived = node.receive(OpenRound(0, (), Received(), spent))
-    seconds, size_bytes = node.use(0, *arrived)
+    seconds, size_bytes = node.use(0, None, *arrived)
     assert seconds == {"write": 0.5, "wait": 3.0 + wait_s, "exchange": 13.25, "learn": 16.0}
     assert size_bytes == 123
     assert told == [("a", "wait", at, times) for at in range(times)]

@@ -31,7 +31,7 @@ TURN_MARK = re.compile(
     """,
     re.VERBOSE,
 )
-"""What parts the turns of a chat in the templates of many models."""
+"""Marks that part the turns of a chat in the templates of many models."""
 PLAIN_QUESTION = "potluck potluck"
 """A question by which is seen what a template writes itself."""
 SHORTEST_END = 3

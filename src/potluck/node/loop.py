@@ -121,13 +121,12 @@ class Node(Participant):
     def use(
         self,
         round: int,
+        graded: GradedRound | None,
         arrived: Round,
         spent: Spent,
         size_bytes: int,
-        graded: GradedRound | None = None,
     ) -> RoundReport:
-        if graded is None:
-            graded = self.grade(round, arrived)
+        assert graded  # a node that learns has graded
         selection, groups = graded.selection, graded.groups
         with Clock() as learning, error_context(round, self.name):
             self.pace.remember(round, groups)
@@ -255,8 +254,7 @@ def _grade_and_learn(
         node.grade(round, received) for node, (received, _, _) in zip(nodes, arrived, strict=True)
     ]
     return [
-        node.use(round, *each, graded=its)
-        for node, each, its in zip(nodes, arrived, graded, strict=True)
+        node.use(round, its, *each) for node, each, its in zip(nodes, arrived, graded, strict=True)
     ]
 
 

@@ -82,14 +82,13 @@ class Participant(ABC):
     def use(
         self,
         round: int,
+        graded: GradedRound | None,
         arrived: Round,
         spent: Spent,
         size_bytes: int,
-        graded: GradedRound | None = None,
     ) -> RoundReport:
-        """Learn from a round's completions, if this participant learns, and report.
-        ``size_bytes``: size of the file that they are stored in. Where they were not ``graded``
-        yet, a node that learns does it first."""
+        """Learn from what it has ``graded`` of a round, if this participant learns, and report.
+        ``size_bytes``: size of the file that the completions are stored in."""
 
     def draw(self, round: int, received: Received) -> Sequence[Share]:
         return self.pace.draw(round, received)
@@ -210,10 +209,10 @@ class Author(Participant):
     def use(
         self,
         round: int,
+        graded: GradedRound | None,
         arrived: Round,
         spent: Spent,
         size_bytes: int,
-        graded: GradedRound | None = None,
     ) -> RoundReport:
         """Report what came. The cost of a round sent before a crash is in cost.json alone."""
         report = RoundReport(

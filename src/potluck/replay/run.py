@@ -229,7 +229,8 @@ def replay_node(
         shared = {each.name: getattr(learner, each.name) for each in dataclasses.fields(Learner)}
         recording = RecordingLearner(**shared)
         live = dataclasses.replace(node, learner=recording)
-        report = live.use(round, recorded, Spent(), size_bytes=0)
+        graded = live.grade(round, recorded)
+        report = live.use(round, graded, recorded, Spent(), size_bytes=0)
         # A round in which nothing came is not scored.
         everyone = _everyone(*recording.scored) if recording.scored else None
         found = None

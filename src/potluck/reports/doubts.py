@@ -71,7 +71,7 @@ ZERO_WAYS_OUT = {
     ),
     "wrong": "take easier problems, a larger group_size, or another model",
 }
-"""What helps against each, in words."""
+"""Ways out of each, in words."""
 
 
 def nothing_in_words(counts: Mapping[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""Whether what writes and what learns are one model.
+"""Comparison of what writes with what learns: are they one model?
 
 Both give ln p of the same tokens, by other ways through the network: token by token with a cache,
 and whole rows at once. A model whose ways differ (a rotary embedding that is rescaled beyond a

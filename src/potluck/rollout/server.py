@@ -104,7 +104,7 @@ class Client:
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         headers |= {"Authorization": f"Bearer {key}"} if key else {}
         self.remark = proxy_remark(root) if proxies else ""
-        """What stands behind a failure: that a proxy was asked."""
+        """Words to put behind a failure: that a proxy was asked."""
         try:
             self._http = httpx2.AsyncClient(
                 headers=headers,

@@ -49,7 +49,7 @@ SAVED_DATASET = "state.json"
 """File in a folder of ``Dataset.save_to_disk``; one of a DatasetDict has it a folder deeper."""
 HUB = "https://huggingface.co"
 NETWORK = re.compile(r"connect|proxy|timeout|timed out|unreachable|offline", re.IGNORECASE)
-"""What stands in errors of libraries where a server was not reached."""
+"""Words in errors of libraries where a server was not reached."""
 SHORT_FLOATS = ("float32", "float16")
 
 

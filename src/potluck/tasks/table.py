@@ -42,7 +42,7 @@ RULES = ("question", "answer", "answer_after", "grading", "tags", "system_prompt
 TEMPLATE = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")
 """A place for a column, or a brace: doubled it is one, else a slip."""
 MESSAGES_AS_TEXT = re.compile(r"""\s*\[?\s*\{\s*(['"])(role|content|from)\1\s*:""")
-"""What a table makes of messages, by JSON or by Python."""
+"""Beginning of a text that a table has made of messages, by JSON or by Python."""
 
 
 class TableOptions(PlayOptions, frozen=True, kw_only=True):
@@ -166,7 +166,7 @@ class Answered(HeldTask):
         # A completion that earns nothing anyway is not read: algebra is the slow part.
         ended = [c.end == "stop" for c in completions]
         pairs = zip(ended, texts, strict=True)
-        answers = [(answer_in(t) if rules.tags else t) if over else None for over, t in pairs]
+        answers = [self._answer_in(text) if over else None for over, text in pairs]
         asked = list(zip(problems, answers, strict=True))
         if rules.grading in ("math", "math-verify"):
             right = are_right([Ask(p.question, p.answer, a, rules.grading) for p, a in asked])
@@ -177,14 +177,16 @@ class Answered(HeldTask):
             right = [a is not None and same_number(p.answer, a, tolerance=by) for p, a in asked]
         return binary_rewards(right, completions)
 
+    def _answer_in(self, text: str) -> str | None:
+        return answer_in(text) if self._rules.tags else text
+
     def answer_of(self, text: str) -> str:
         """Find the answer that a text gives; empty: none that can be told."""
-        answer = answer_in(text) if self._rules.tags else text
-        return (answer or "").strip()[:LONGEST_ANSWER]
+        return (self._answer_in(text) or "").strip()[:LONGEST_ANSWER]
 
     def lacking(self, text: str) -> str:
         """Say what a text lacks of the form of an answer; empty: nothing, so far as can be told."""
-        answer = answer_in(text) if self._rules.tags else text
+        answer = self._answer_in(text)
         if answer is None:
             return "not <think>...</think><answer>...</answer>, and nothing beside it"
         if self._rules.grading == "number" and number_in(answer) is None:
