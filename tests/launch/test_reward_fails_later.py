@@ -8,6 +8,7 @@ import sys
 import pytest
 
 REWARD = """
+from contextlib import suppress
 from pathlib import Path
 
 calls = 0
@@ -16,9 +17,10 @@ def judged(completions, **columns):
     global calls
     calls += 1
     marker = Path({marker!r})
-    if calls > {good_calls} and not marker.exists():
-        marker.touch()
-        raise ConnectionError("the judge is down")
+    if calls > {good_calls}:
+        with suppress(FileExistsError):
+            marker.touch(exist_ok=False)  # by one process alone
+            raise ConnectionError("the judge is down")
     return [float(len(text)) for text in completions]
 """
 RECIPE = """
