@@ -68,7 +68,8 @@ def by_time(slow, ends, self, first):
             open_rounds[name] = node.receive(node.send(open_rounds[name]))
             follows = now + (1 - WRITING) * lasts, "learn"
         else:
-            node.use(round, *open_rounds[name])
+            arrived = open_rounds[name]
+            node.use(round, node.grade(round, arrived[0]), *arrived)
             done[name] += 1
             follows = now, "take"
         heapq.heappush(events, (follows[0], next(order), name, follows[1]))

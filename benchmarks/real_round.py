@@ -267,7 +267,8 @@ def one_round(
     halves = [observed(lambda node=node: node.send(node.open(round)), device) for node in nodes]
     phases = []
     for node, (sent, half) in zip(nodes, halves, strict=True):
-        told = node.use(round, *node.receive(sent))
+        arrived = node.receive(sent)
+        told = node.use(round, node.grade(round, arrived[0]), *arrived)
         if not told.updates:
             raise RuntimeError(f"{node.name} learned nothing: no group has two rewards")
         learn, its = node.learner.cost, recipe.node[node.name]

@@ -65,7 +65,10 @@ def run(index: int, seed: int, case: str, pace: str, plan: str) -> dict[str, Any
             there = nodes if at in HERE[case] else {honest.name: honest}
             sent = {name: node.send(node.open(at)) for name, node in there.items()}
             arrived = {name: there[name].receive(each) for name, each in sent.items()}
-            made = {name: there[name].use(at, *each) for name, each in arrived.items()}
+            made = {
+                name: there[name].use(at, there[name].grade(at, each[0]), *each)
+                for name, each in arrived.items()
+            }
             reports.append(made[honest.name])
     late = [report.own_reward_mean for report in reports[HALF:]]
     return {

@@ -240,7 +240,8 @@ def run(setting: str, attack: str, seed: int) -> dict[str, Any]:
         sampled = []
         for round in range(ROUNDS):
             sent = {name: node.send(node.open(round)) for name, node in nodes.items()}
-            report = honest.use(round, *honest.receive(sent["honest"]))
+            arrived = honest.receive(sent["honest"])
+            report = honest.use(round, honest.grade(round, arrived[0]), *arrived)
             sampled.append(report.own_reward_mean)
         return {
             "setting": setting,

@@ -94,7 +94,8 @@ def run(setting: str, attack: str, base: int) -> dict[str, Any]:
                     engine = liar(node.learner.policy, attack, round, dice)
                     nodes[name] = replace(node, engine=engine)
             sent = {name: node.send(node.open(round)) for name, node in nodes.items()}
-            reports.append(honest.use(round, *honest.receive(sent["honest"])))
+            arrived = honest.receive(sent["honest"])
+            reports.append(honest.use(round, honest.grade(round, arrived[0]), *arrived))
         lines = map(json.loads, (Path(at) / "honest" / "completions.jsonl").open())
         own = [line for line in lines if line["author"] == "honest"]
     mark = re.escape(HABIT) if attack == "mark" else TERSE
