@@ -124,13 +124,15 @@ class Handler(Answering):
     do_GET = do_POST
 
 
-def author_of(server, parent, *, most, sampling, run=None, environment=None, **options):
+def author_of(
+    server, parent, *, most, sampling, run=None, environment=None, stop_texts=(), **options
+):
     """An author of the server, with its ``news``, in a folder of its own or that of its ``run``."""
     folder, news = parent / (run or f"{len([*parent.iterdir()])}"), []
     (folder / "north").mkdir(parents=True, exist_ok=True)
     settings = EngineSettings(
         most, most, node="north", folder=folder, sampling=sampling,
-        notify=news.append, environment=environment,
+        notify=news.append, environment=environment, stop_texts=stop_texts,
     )  # fmt: skip
     options = {"url": server.url, "model": "teacher", "retries": 0} | options
     made = OpenAIOptions(**options).open(settings)

@@ -13,6 +13,7 @@ pass over the whole text for each token. What a server can do wrong is set as da
     server.restarts_after = 2            so many completions later it is started anew: with the
                                          weights of its start and no adapters
     server.drops = 1                     then it closes so many connections without an answer
+    server.decode = tokenizer.decode     makes the text in which it looks for stop texts
     server.pause_s = 0.5                 a request takes at least so long; others go on meanwhile
 """
 
@@ -53,7 +54,7 @@ class StandIn(ThreadingHTTPServer):
         self.stalls, self.key, self.asleep = None, "", set()
         self.cuts, self.drips_s = 0, 0.0
         self.restarts_after, self.drops, self.pause_s = None, 0, 0.0
-        self.restarted = False
+        self.restarted, self.decode = False, None
         self.seen, self.lock = [], threading.Lock()
 
     @property
@@ -136,7 +137,7 @@ class StandIn(ThreadingHTTPServer):
         generator = [torch.Generator().manual_seed(body["seed"] + i) for i in range(body["n"])]
         tokens, logps = write(network, body, prompt, generator, self.mode)
         for i in range(body["n"]):
-            stop = next((t for t, id in enumerate(tokens[i]) if id in body["stop_token_ids"]), None)
+            stop = next((t for t in range(len(tokens[i])) if self.ends(body, tokens[i], t)), None)
             end = len(tokens[i]) if stop is None else stop + 1
             names = [f"token_id:{id}" for id in tokens[i][:end]]
             rows.append({
@@ -146,6 +147,13 @@ class StandIn(ThreadingHTTPServer):
             })  # fmt: skip
         answer = {"id": "cmpl-1", "object": "text_completion", "choices": rows}
         return self.twist(answer) if self.twist else answer
+
+    def ends(self, body, tokens, t):
+        """Whether a row ends with token ``t``."""
+        written = self.decode(tokens[: t + 1]) if body.get("stop") else ""
+        return tokens[t] in body["stop_token_ids"] or any(
+            e in written for e in body.get("stop", ())
+        )
 
 
 @torch.no_grad()

@@ -30,6 +30,8 @@ OUT_OF_ROOM: frozenset[End] = frozenset(("length", "room"))
 """Ends that earn at most 0 (``docs/paper-notes.md``, decision 8): which length is too long only
 its author can know, so it could end there where its reward is highest."""
 
+ChatTemplate = Literal["model", "none"]
+"""Whether a prompt goes through the model's own chat template."""
 OBSERVED_BYTES = 2
 """Bytes of a digest of an observation."""
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")

@@ -11,11 +11,12 @@ import tiny
 from potluck.builder.checks import readers_of
 from potluck.builder.exchange import _prompt_of
 from potluck.builder.prompts import fault_of, rendered_mark, require_variables
-from potluck.config import from_tree
-from potluck.evaluation.request import variables_of
+from potluck.config import ConfigError, from_tree
+from potluck.evaluation.request import asked_as
 from potluck.model import LanguageModel, ModelError, Reader
+from potluck.model.dialect import Plain
 from potluck.tasks.grading import prompt_for_tags
-from potluck.types import Problem
+from potluck.types import Observation, Problem
 
 PLAIN = Problem("p", "1+2=", "3")
 RIGHT = {
@@ -84,7 +85,45 @@ def test_two_nodes_of_one_model_ask_with_their_own_template_variables(tmp_path):
         assert _prompt_of(run.node[name])(PLAIN) == agreed
 
     alone = from_tree({"name": "r", "task": {"name": "digits"}, "node": {"off": off}})
-    assert dict(variables_of(alone, model)) == {"enable_thinking": False}
+    assert dict(asked_as(alone, model).chat_template_kwargs) == {"enable_thinking": False}
+
+
+def test_without_its_chat_template_a_model_is_asked_in_plain_text_everywhere(tmp_path):
+    model = tiny.save(tmp_path / "model")
+    file = tmp_path / "model" / "tokenizer_config.json"
+    template = "{{ messages[-1].content }}#"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "chat_template": template}))
+
+    nodes = {"chat": {"model": model}, "plain": {"model": model, "chat_template": "none"}}
+    run = from_tree({"name": "r", "task": {"name": "digits"}, "node": nodes})
+    readers = readers_of(run)
+    for name, text in {"chat": "1+2=#", "plain": "1+2="}.items():
+        policy = LanguageModel.load(model, device="cpu", chat_template=run.node[name].chat_template)
+        assert readers[name].asked(PLAIN).text == policy.asked(PLAIN).text == text
+        agreed = readers[name].prompt(PLAIN).astype("<i4").tobytes()
+        assert _prompt_of(run.node[name])(PLAIN) == agreed
+    chat, plain = readers["chat"].prompt(PLAIN).tolist(), readers["plain"].prompt(PLAIN).tolist()
+    assert plain == readers["plain"].tokenizer("1+2=")["input_ids"] != chat, "begins as any text"
+
+    # An environment's words come as to a model that has no template.
+    said = [Observation("so"), Observation("7")]
+    assert readers["plain"].speech.heard(said) == ["", "so\n7"]
+    assert isinstance(readers["plain"].speech.calls, Plain)
+    assert readers["plain"].tokenizer.chat_template == template, "which a checkpoint keeps"
+
+    assert asked_as(run, model).chat_template == "model"
+    for of_all in ("none", "model"):
+        same = {name: {**node, "chat_template": of_all} for name, node in nodes.items()}
+        alike = from_tree({"name": "r", "task": {"name": "digits"}, "node": same})
+        assert asked_as(alike, "another").chat_template == of_all
+    assert asked_as(run, "another").chat_template == "model"
+
+
+def test_variables_of_a_template_that_is_not_used_are_refused():
+    both = {"chat_template": "none", "chat_template_kwargs": {"enable_thinking": False}}
+    node = {"model": "builtin:digits-small", **both}
+    with pytest.raises(ConfigError, match=r"\[node.a\] chat_template is 'none', so nothing reads"):
+        from_tree({"name": "r", "task": {"name": "digits"}, "node": {"a": node}})
 
 
 SIGNS = ["<pad>", *(chr(code) for code in range(32, 127)), *"\n√é½"]

@@ -326,7 +326,8 @@ def test_the_command_prints_a_table_on_80_columns_and_options_reach_the_file(des
     assert [file.name for file in desk.iterdir()] == ["found.json"]
     assert report["settings"] == {
         "k": 2, "samples": 5, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "seed": 4,
-        "max_new_tokens": 12, "stop": [], "device": "cpu", "dtype": "bfloat16", "rows": 3,
+        "max_new_tokens": 12, "stop": [], "stop_texts": [], "device": "cpu", "dtype": "bfloat16",
+        "rows": 3,
     }  # fmt: skip
     # The models' names are paths, which may be long; they are not folded, to be copied.
     lines = [line for line in out.splitlines() if not line.startswith(("A  ", "B  "))]
@@ -376,3 +377,18 @@ def test_a_stopped_evaluation_says_so_and_leaves_the_old_report(desk, command, m
     code, _, err = command("--json", "found.json")
     assert (code, err) == (130, "potluck: stopped; an evaluation begins anew each time\n")
     assert (desk / "found.json").read_text() == "old"
+
+
+def test_stop_texts_and_a_plain_prompt_reach_what_is_written(desk, command, model):
+    def asked(*more):
+        assert command("--set", "task.reward=hash", "--json", "found.json", *more)[0] == 0
+        return json.loads((desk / "found.json").read_text())["splits"]
+
+    before = asked()
+    stops = json.dumps([str(digit) for digit in range(10)])
+    assert asked("--set", f"sampling.stop_texts={stops}") != before
+    template = desk / model / "chat_template.jinja"
+    template.write_text("{{ messages[-1].content }}a")
+    assert asked() != before
+    assert asked("--set", "node.model.chat_template=none") == before
+    template.unlink()

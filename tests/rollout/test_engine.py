@@ -53,6 +53,44 @@ def test_a_completion_ends_with_its_first_stop_token_which_it_keeps_or_at_the_li
     assert {int(c.token_T[-1]) for c in written if c.end == "stop"} == {*stop_ids}
 
 
+@pytest.mark.parametrize("rows", [2, 7, 512])
+def test_a_stop_text_ends_a_completion_with_the_token_that_makes_it_whole(rows):
+    plain, stop_texts = tiny.policy(sharpness=0.5), ("7a", "b", "++=")
+    policy = LanguageModel(plain.network, plain.tokenizer, stop_texts=stop_texts)
+    limits = {"rows": rows, "max_new_tokens": 40, "max_total_tokens": 64}
+    seen = Counter()
+    for seed in range(6):
+        drawn = [sampled(seed) for _ in range(2)]
+        free, stopped = (
+            write(engine_of(each, **limits), sampler, count=7)
+            for each, sampler in zip((plain, policy), drawn, strict=True)
+        )
+        assert [c.problem_id for c in free] == [c.problem_id for c in stopped]
+        for c in stopped:
+            ids = c.token_T.tolist()
+            texts = [plain.tokenizer.decode(ids[:t]) for t in range(1, len(ids) + 1)]
+            ended = [any(stop in text for stop in stop_texts) for text in texts]
+            assert not any(ended[:-1])
+            by_token = ids[-1] == tiny.STOP
+            assert (c.end == "stop") == (ended[-1] or by_token)
+            assert c.end == "stop" or len(ids) == 40
+            seen[c.end, by_token, ended[-1]] += 1
+            np.testing.assert_allclose(c.logp_T, forward(policy, c), atol=2e-5)
+    assert seen.keys() >= {("stop", True, False), ("stop", False, True), ("length", False, False)}
+
+
+def test_greedy_writing_with_a_stop_text_is_that_without_it_cut():
+    plain = tiny.policy(seed=3)
+    texts = [plain.tokenizer.decode(c.token_T) for c in write(engine_of(plain), GreedySampler(), 1)]
+    stop = max((text[at : at + 2] for text in texts for at in range(len(text) - 1)), key=len)
+    policy = LanguageModel(plain.network, plain.tokenizer, stop_texts=[stop])
+    for text, c in zip(texts, write(engine_of(policy), GreedySampler(), 1), strict=True):
+        before, found, _ = text.partition(stop)
+        assert plain.tokenizer.decode(c.token_T) == before + found
+        graded = before.replace("<pad>", "").replace("<bos>", "").replace("<eos>", "")
+        assert policy.answer(problem_of(c), c.token_T) == graded
+
+
 @pytest.mark.parametrize("given, longest", [(15, 15), (1000, 64)])
 def test_prompt_and_completion_have_the_room_of_the_recipe_and_of_the_model(given, longest):
     policy = tiny.policy(sharpness=0.01)  # 64 positions

@@ -32,13 +32,13 @@ def line(i, *solutions, key=None):
 def author(tmp_path):
     """An author of a file of these lines, with its news as ``author.news``."""
 
-    def make(*lines, max_new_tokens=16, environment=None, **options):
+    def make(*lines, max_new_tokens=16, environment=None, stop_texts=(), **options):
         path = tmp_path / "solutions.jsonl"
         path.write_bytes("\n".join(lines).encode(errors="surrogateescape"))
         news = []
         settings = EngineSettings(
             max_new_tokens, max_new_tokens, node="north", folder=tmp_path,
-            environment=environment, notify=news.append,
+            environment=environment, notify=news.append, stop_texts=stop_texts,
         )  # fmt: skip
         made = FileOptions(path=str(path), **options).open(settings)
         made.news = news
@@ -75,6 +75,12 @@ def test_a_problem_gets_its_solutions_and_no_others(author):
         assert (c.author, c.end, c.logp_T, len(c.token_T)) == ("north", "stop", None, 0)
     assert seen == [(2, 12), (2, 12), (4, 12)]
     assert made.file.solved(problems) == 2
+
+
+def test_a_stop_text_ends_a_solution_which_keeps_it(author):
+    made = author(line(1, "4 + 4\n\nso 8", "8"), stop_texts=("\n\n", "so"))
+    assert texts(write(made, problem(1))) == ["4 + 4\n\n", "8"]
+    assert {c.end for c in write(made, problem(1))} == {"stop"}
 
 
 def test_a_problem_is_named_by_its_id_or_by_its_question_without_spaces_around(author):

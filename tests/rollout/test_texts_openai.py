@@ -190,6 +190,22 @@ def test_texts_that_are_none_are_left_out_and_the_others_of_their_answer_are_kep
     assert kept == [(id, *last) for id in ("p0", "p1") for last in ((0, "0"), (1, "9"))]
 
 
+def test_a_stop_text_ends_a_text_which_keeps_it_whatever_the_server_says_of_its_end(server, author):
+    def twist(answer):
+        said = [("4\n\nand on", "length"), ("4 and on", "length"), ("4", "stop")]
+        for choice, (text, end) in zip(answer["choices"], said, strict=True):
+            choice["message"]["content"], choice["finish_reason"] = text, end
+        return answer
+
+    server.twist = twist
+    written = write(author(stop_texts=("\n\n",)), problems=PROBLEMS[:1]).completions
+    assert [(c.text, c.end) for c in written] == [
+        ("4\n\n", "stop"),
+        ("4 and on", "length"),
+        ("4", "stop"),
+    ]
+
+
 WHOLE = {"choices": [{"message": {"content": "4"}, "finish_reason": "stop"}], "usage": None}
 GARBAGE = {
     "no JSON": b"<html>busy</html>",

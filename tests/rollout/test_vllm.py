@@ -127,6 +127,25 @@ def test_each_order_is_filled_in_its_order_and_scored_as_a_forward_pass_does(
         assert (body["stop_token_ids"], body["return_token_ids"]) == ([tiny.STOP], True)
 
 
+def test_stop_texts_end_what_the_server_writes_and_what_goes_on_is_refused(server, engine_of):
+    server.decode, stop_texts = tiny.tokenizer().decode, ["7", "a", "b", "=3"]
+    engine = engine_of(policy(seed=1, sharpness=1.0, stop_texts=stop_texts), most=30)
+    written = write(engine, count=12)
+    texts = [engine.policy.text(c.token_T) for c in written]
+    by_text = [text for text in texts if text.endswith(tuple(stop_texts))]
+    assert 0 < len(by_text) < len(texts)
+    for text, c in zip(texts, written, strict=True):
+        cut = text[:-1] if c.token_T[-1] != tiny.STOP else text
+        assert not any(stop in cut for stop in stop_texts)
+        assert c.end == "stop" or len(c.token_T) == 30
+    assert_ours(engine, written)
+    assert {tuple(body["stop"]) for body in server.asked()} == {tuple(stop_texts)}
+
+    server.decode = lambda ids: ""  # it knows no stop texts
+    with pytest.raises(RolloutError, match="with words after a stop text; nothing may follow one"):
+        write(engine, count=12)
+
+
 def test_the_same_seed_writes_the_same_and_no_two_requests_share_one(server, engine_of):
     engine, sampler = engine_of(policy(sharpness=1)), sampled(1)
     first, again = write(engine, sampler), write(engine, sampler)

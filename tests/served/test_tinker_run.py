@@ -291,6 +291,7 @@ REFUSED = [
     ({"objective": {"beta": 0.1}}, "beta is above 0"),
     ({"objective": {"weight": "typicality"}}, "needs entropies: set 'likelihood'"),
     ({"objective": {"trust": "nobody"}}, "trust is 'nobody'"),
+    ({"sampling": {"stop_texts": ["\n"]}}, "stop_texts is set"),
     ({"swarm": {"open": True, "stranger_share": 0.5, "strangers_share": 0.5}}, "open is true"),
     ({"pace": "free", "group_size": 8}, "pace is 'free'"),
     ({"sampling": {"temperature": 0.5}}, "drop temperature, top_k and top_p"),

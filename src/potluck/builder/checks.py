@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from potluck.builder.exchange import make_agenda, trusts_of
-from potluck.config import ConfigError, RunConfig
+from potluck.config import ConfigError, NodeConfig, RunConfig
 from potluck.fields import refuse
-from potluck.model import ModelError, Reader, loading
+from potluck.model import ModelError, Reader, Texts, loading
 from potluck.node.learning.group import ProcessGroup
 from potluck.objective.methods import method_of
 from potluck.rollout.base import completion_budget
@@ -31,16 +31,26 @@ Groups = list[list[str]]
 
 def readers_of(config: RunConfig) -> dict[str, Reader]:
     """Load the reader of each node that learns, once for all that read one model with the same
-    variables of its template, as it takes a second."""
-    loaded: dict[tuple[str, str], Reader] = {}
+    prompts, as it takes a second."""
+    loaded: dict[tuple[str, str, str], Reader] = {}
     readers: dict[str, Reader] = {}
     for name, node in config.learners.items():
         variables = node.chat_template_kwargs
-        key = node.reads, json.dumps(dict(variables), sort_keys=True)
+        key = node.reads, node.chat_template, json.dumps(dict(variables), sort_keys=True)
         if key not in loaded:
-            loaded[key] = Reader.of(node.reads, stop=config.sampling.stop, variables=variables)
+            loaded[key] = Reader.of(node.reads, **texts_of(config, node))
         readers[name] = loaded[key]
     return readers
+
+
+def texts_of(config: RunConfig, node: NodeConfig) -> Texts:
+    """Tell how the recipe has the node's model asked, and what ends its completions."""
+    return Texts(
+        stop=config.sampling.stop,
+        stop_texts=config.sampling.stop_texts,
+        variables=node.chat_template_kwargs,
+        chat_template=node.chat_template,
+    )
 
 
 def tokenizers_of(readers: Readers) -> Groups:

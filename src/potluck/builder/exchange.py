@@ -82,6 +82,8 @@ def _agreed_digest(config: RunConfig, task: Task) -> bytes:
         "nodes": {name: config.node[name].weight for name in sorted(config.members)},
         **{key: tree[key] for key in ("seed", "plan", "problems_per_round", "group_size")},
         **{key: tree["sampling"][key] for key in ("max_new_tokens", "max_total_tokens")},
+        # Without, as before there were any.
+        **({"stop_texts": config.sampling.stop_texts} if config.sampling.stop_texts else {}),
         "stranger_problems": config.swarm.stranger_problems if config.swarm.open else 0,
         **({"pace": config.pace, "intake": config.taken} if config.pace == "free" else {}),
     }
@@ -131,10 +133,17 @@ def _prompt_of(node: NodeConfig) -> Callable[[Problem], bytes]:
     if not node.reads:
         return lambda problem: b""
     tokenizer = load_tokenizer(node.reads)  # that of the node is used meanwhile
-    variables = node.chat_template_kwargs
-    return lambda problem: (
-        prompt_ids(tokenizer, problem, variables=variables).astype("<i4").tobytes()
-    )
+
+    def made(problem: Problem) -> bytes:
+        ids_P = prompt_ids(
+            tokenizer,
+            problem,
+            variables=node.chat_template_kwargs,
+            chat_template=node.chat_template,
+        )
+        return ids_P.astype("<i4").tobytes()
+
+    return made
 
 
 def _question(problem: Problem) -> bytes:

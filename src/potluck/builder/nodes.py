@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from potluck.builder.checks import texts_of
 from potluck.builder.exchange import make_agenda, trusts_of
 from potluck.builder.objective import load_loss, load_weight
 from potluck.config import LoraConfig, NodeConfig, RunConfig
@@ -81,10 +82,9 @@ def make_learner(
         LanguageModel.load,
         # Spread over GPUs, a model need not fit into one of them: it comes from main memory.
         device="cpu" if several else node.device,
-        stop=config.sampling.stop,
         dtype=dtype,
         attention=node.attention,
-        variables=node.chat_template_kwargs,
+        **texts_of(config, node),
     )
     saved = checkpoint.checkpoint_folder(folder, first) if first else None
     model = node.model if node.lora or not saved else str(saved)
@@ -136,7 +136,7 @@ def make_remote(
     saved = checkpoint.served(checkpoint.checkpoint_folder(folder, first)) if first else {}
     session = TinkerSession(node.engine, node.model, folder)
     seed = derived_seed(f"{config.seed}/{name}/adapter") >> 32
-    reader = Reader.of(node.reads, stop=sampling.stop, variables=node.chat_template_kwargs)
+    reader = Reader.of(node.reads, **texts_of(config, node))
     # Of another tokenizer the last id is none of the server's.
     ids = reader.stop_id, reader.vocabulary - 1
     session.open(node.lora.r, seed, saved.get("state", ""), ids)
@@ -291,6 +291,7 @@ def _settings(
         node=name,
         folder=folder,
         adapter=node.lora is not None,
+        stop_texts=config.sampling.stop_texts,
         sampling=config.sampling.drawing,
         environment=environment_of(task),
         notify=notify,

@@ -74,7 +74,7 @@ def require_prompts(config: RunConfig, task: Task, readers: Mapping[str, Reader]
 
 def require_variables(name: str, reader: Reader) -> None:
     """Raise ModelError for a variable of ``chat_template_kwargs`` that the template never names."""
-    template = str(reader.tokenizer.chat_template or "")
+    template = str(reader.tokenizer.chat_template or "") if reader.is_templated else ""
     for variable in reader.variables:
         if not re.search(rf"\b{re.escape(variable)}\b", template):
             what = "the chat template never reads it" if template else "it has no chat template"
@@ -120,7 +120,7 @@ def rendered_mark(reader: Reader, problem: Problem) -> str:
     for text in (problem.system, problem.question):
         for found in TURN_MARK.finditer(text):
             # To a model without a template turns are given so.
-            if reader.tokenizer.chat_template or found[0] not in knows:
+            if reader.is_templated or found[0] not in knows:
                 return found[0]
 
     _, _, end = plain.text.rpartition(PLAIN_QUESTION)
@@ -149,7 +149,8 @@ def _shown_prompt(reader: Reader, problem: Problem) -> Iterator[RenderableType]:
     prompt = reader.asked(problem)
     ids = prompt.token_P.tolist()
     for line in reader.shown(ids).split("\n"):
-        yield Padding(Text(printable(line, limit=len(line) + 1)), INDENT, expand=False)
+        # Of an empty text no line would be printed.
+        yield Padding(Text(printable(line, limit=len(line) + 1) or " "), INDENT, expand=False)
 
     yield Text(f"{len(ids)} tokens; the last ids, those of special tokens in brackets:")
     shown = []
@@ -180,7 +181,7 @@ def fault_of(reader: Reader, problem: Problem) -> str:
 
     if stop := _stop_at_end(reader, problem):
         way_out = f"{another}, one that begins the model's turn (add_generation_prompt)"
-        if not tokenizer.chat_template:
+        if not reader.is_templated:
             way_out = "set add_eos_token = false in its tokenizer_config.json"
         return f"ends in {stop!r}, which ends an answer before it has begun; {way_out}"
 

@@ -36,6 +36,11 @@ def make_task(
     if say and config.task.code and isinstance(base, EnvironmentTask):
         _grade(base, run, say)
     task = _paid(config.task, base)
+    if config.sampling.stop_texts and environment_of(task):
+        raise ConfigError(
+            f"[sampling] stop_texts is {list(config.sampling.stop_texts)!r}, but the task has an "
+            f"environment, whose turns end by a model's stop token; drop stop_texts"
+        )
     if config.reward:
         inner = base.base if isinstance(base, EnvironmentTask) else base
         table = inner if isinstance(inner, Table) else None

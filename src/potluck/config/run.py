@@ -15,11 +15,12 @@ from potluck.rollout.texts.options import FileOptions, OpenAIOptions, TinkerOpti
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.named import AnyTask
 from potluck.tasks.rewards import RewardOptions
-from potluck.types import Sampling
+from potluck.types import ChatTemplate, Sampling
 
 AnyEngine = HFOptions | VllmOptions | TinkerOptions | OpenAIOptions | FileOptions
 """The engines that a recipe can name: a new one is a file with its options, and a member here."""
 Fraction = Annotated[float, Meta(ge=0, lt=1)]
+StopText = Annotated[str, Meta(min_length=1, max_length=64)]
 ControlKind = Literal["half", "half-problems", "alone", "own-part"]
 TemplateValue = bool | int | float | str | tuple[str, ...]
 MOST_TAKEN = 3
@@ -44,6 +45,10 @@ class SamplingConfig(Options, frozen=True, kw_only=True):
     limit, and a prompt that leaves no room to write in ends the run."""
     stop: tuple[str, ...] = ()
     """Further tokens that end a completion, beside the model's own end-of-text tokens."""
+    stop_texts: tuple[StopText, ...] = ()
+    """Texts that end a completion, such as a line's end, whatever tokens write them. The first
+    one that is written ends it. It is learned from and shared, and not graded unless it is a
+    closing tag such as ``</answer>``."""
 
     @property
     def drawing(self) -> Sampling:
@@ -139,6 +144,9 @@ class NodeConfig(Options, frozen=True, kw_only=True):
     optimiser's state stay float32; frozen ones, under an adapter, are stored in bfloat16."""
     attention: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
     """Kernel of attention; "auto": what transformers takes for the model."""
+    chat_template: ChatTemplate = "model"
+    """"none": the prompt is plain text (the system text, an empty line, the question), as base
+    models and few-shot prompts want it, although the model has a chat template."""
     chat_template_kwargs: Mapping[str, TemplateValue] = MappingProxyType({})
     """Variables of the model's chat template, such as ``{enable_thinking = false}``: truth values,
     numbers, texts, or lists of texts. One that the template never names is refused."""

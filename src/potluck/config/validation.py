@@ -94,6 +94,11 @@ def _require_node(run: RunConfig, name: str, node: NodeConfig) -> None:
 def _require_variables(at: str, node: NodeConfig) -> None:
     """Refuse variables of a chat template that are none, too many, or not a recipe's to set."""
     variables = node.chat_template_kwargs
+    if variables and node.chat_template == "none":
+        raise ConfigError(
+            f"[{at}] chat_template is 'none', so nothing reads chat_template_kwargs, which sets "
+            f"{', '.join(map(repr, variables))}; drop one of the two"
+        )
     if len(variables) > MOST_VARIABLES:
         raise ConfigError(
             f"[{at}] chat_template_kwargs has {len(variables)} variables; a template takes "
@@ -124,6 +129,7 @@ def _require_trainable(run: RunConfig, name: str, node: NodeConfig) -> None:
         "[objective] weight is 'typicality', which needs entropies: set 'likelihood'": typical,
         "[objective] trust is 'nobody': set 'everybody' among friends": objective.trust == "nobody",
         "[swarm] open is true: set it to false": run.swarm.open,
+        "[sampling] stop_texts is set: drop it": run.sampling.stop_texts,
         "pace is 'free': set 'together'": run.pace == "free",
     }
     way_out = f", or take another engine than {engine_name(node)!r} for {name!r}: its server"

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from potluck.builder.checks import without_long_prompts
+from potluck.builder.checks import texts_of, without_long_prompts
 from potluck.builder.prompts import require_prompts
 from potluck.builder.task import make_task
 from potluck.config import ConfigError, RunConfig, as_tree
 from potluck.evaluation import grade
-from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings, variables_of
+from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings, asked_as
 from potluck.files import derived_seed
 from potluck.model import LanguageModel, Reader
 from potluck.model.digest import notes_on_base, require_base
@@ -54,7 +54,7 @@ def evaluate_models(
     scores: dict[str, dict[Split, grade.ModelScores]] = {}
     task = make_task(config, trust_code=request.trust_code, run=settings.run, say=say)
     readers = {
-        model: Reader.of(model, stop=config.sampling.stop, variables=variables_of(config, model))
+        model: Reader.of(model, **texts_of(config, asked_as(config, model)))
         for model in settings.models
     }
     task = without_long_prompts(config, task, readers.values())
@@ -89,6 +89,7 @@ def evaluate_models(
             "seed": request.seed,
             "max_new_tokens": config.evaluation.max_new_tokens or config.sampling.max_new_tokens,
             "stop": list(config.sampling.stop),
+            "stop_texts": list(config.sampling.stop_texts),
             "device": request.device,
             "dtype": request.dtype,
             "rows": settings.rows,
@@ -151,9 +152,8 @@ def _answered(
     policy = LanguageModel.load(
         model,
         device=request.device,
-        stop=how.stop,
         stored=dtype,
-        variables=variables_of(settings.config, model),
+        **texts_of(settings.config, asked_as(settings.config, model)),
     )
     most, there = (how.max_new_tokens, how.max_total_tokens), environment_of(task)
     as_trained = EngineSettings(*most, request.dtype, settings.rows, environment=there)

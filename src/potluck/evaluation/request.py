@@ -1,12 +1,13 @@
 """Options of an evaluation, completed from a recipe or a run's folder, before torch is imported."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from potluck.config import ConfigError, RunConfig, from_tree, load
+from potluck.config import ConfigError, NodeConfig, RunConfig, from_tree, load
 from potluck.tasks import Split
 
 SPLITS: tuple[Split, ...] = ("validation", "out-of-distribution")
@@ -82,26 +83,30 @@ class Settings:
     rows: int
 
 
-def variables_of(config: RunConfig, model: str) -> Mapping[str, object]:
-    """Return the variables of a model's chat template: those of its node, where it is a checkpoint
-    of a run; else those of the recipe's node of that model; else those that all its nodes have."""
+def asked_as(config: RunConfig, model: str) -> NodeConfig:
+    """Find the node that says how a model is asked (its chat template, with which variables): its
+    own, where it is a checkpoint of a run; else the recipe's node of that model; else any, where
+    all say the same; else one that says nothing."""
     place = Path(model)
     run = place.parent.parent.parent
     if place.parent.name == "checkpoints" and (run / "recipe.json").is_file():
         nodes = load(run / "recipe.json").node
         name = place.parent.parent.name
         if name in nodes:
-            return nodes[name].chat_template_kwargs
+            return nodes[name]
 
     learners = list(config.learners.values())
     for node in learners:
         if node.model == model:
-            return node.chat_template_kwargs
+            return node
 
-    first: Mapping[str, object] = learners[0].chat_template_kwargs if learners else {}
-    if all(node.chat_template_kwargs == first for node in learners):
-        return first
-    return {}
+    if len({_template(node) for node in learners}) == 1:
+        return learners[0]
+    return NodeConfig()
+
+
+def _template(node: NodeConfig) -> str:
+    return json.dumps([node.chat_template, dict(node.chat_template_kwargs)], sort_keys=True)
 
 
 def _config(request: EvaluationRequest, model: Path) -> tuple[RunConfig, Path | None]:

@@ -20,8 +20,9 @@ from transformers import PreTrainedTokenizerBase
 
 from potluck.episode import ToolCall, Turn, text_of, turns_in
 from potluck.model.loading import ModelError
+from potluck.model.prompt import is_templated
 from potluck.template import TemplateFailed, render
-from potluck.types import Observation
+from potluck.types import ChatTemplate, Observation
 
 NAME, SAID, HEARD = "potluckName", "potluckSaid", 'potluck"Heard'
 """Words that stand for what is not known yet. With a quote: it shows whether JSON is made of it."""
@@ -222,11 +223,12 @@ class Speech:
         tokenizer: PreTrainedTokenizerBase,
         stops: Collection[str],
         variables: Mapping[str, object],
+        chat_template: ChatTemplate = "model",
     ) -> None:
         """Find it. ``stops`` are the texts of the tokens that end a turn, ``variables`` those of
         the chat template."""
         self._stops, self._name = stops, tokenizer.name_or_path
-        self._templated = bool(tokenizer.chat_template)
+        self._templated = is_templated(tokenizer, chat_template)
         self._render = partial(_rendered, tokenizer, variables)
         self.calls = calls_of(self._render, stops) if self._templated else Plain()
         self._around = lru_cache(maxsize=64)(self._find_around)

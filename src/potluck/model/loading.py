@@ -262,8 +262,8 @@ def stop_ids(
     vocabulary = tokenizer.get_vocab()
     if absent := [token for token in stop if token not in vocabulary]:
         raise ModelError(
-            f"[sampling] stop names {absent[0]!r}, which is no token of the model; expected single "
-            f"tokens, as a text of several ends no completion"
+            f"[sampling] stop names {absent[0]!r}, which is no token of the model; a text of "
+            f"several ends a completion by [sampling] stop_texts"
         )
     found = {vocabulary[token] for token in stop}
     for each in (*configs, tokenizer):

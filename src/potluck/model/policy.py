@@ -19,7 +19,7 @@ from potluck.model.digest import require_base
 from potluck.model.loading import ModelError, load_network, load_tokenizer, stop_ids
 from potluck.model.prompt import Variables
 from potluck.model.reader import Reader
-from potluck.types import Completion, Observed
+from potluck.types import ChatTemplate, Completion, Observed
 
 Ids = Sequence[np.ndarray]
 
@@ -34,12 +34,15 @@ class LanguageModel(Reader):
         tokenizer: PreTrainedTokenizerBase,
         *,
         stop: Sequence[str] = (),
+        stop_texts: Sequence[str] = (),
         dtype: torch.dtype = torch.float32,
         variables: Variables | None = None,
+        chat_template: ChatTemplate = "model",
     ) -> None:
-        """Take further tokens that end a completion as ``stop``. ``logp`` computes in ``dtype``:
-        float32 weights are rounded to bfloat16 in each forward pass (autocast), so that small steps
-        add up in them. ``variables`` are those of the chat template."""
+        """Take further tokens and texts that end a completion as ``stop`` and ``stop_texts``.
+        ``logp`` computes in ``dtype``: float32 weights are rounded to bfloat16 in each forward pass
+        (autocast), so that small steps add up in them. ``variables`` are those of the chat
+        template, if that is used."""
         configs = getattr(network, "generation_config", None), network.config
         # A model of images and text has the limits of its text in a part of its configuration.
         text: Any = network.config.get_text_config()
@@ -48,8 +51,10 @@ class LanguageModel(Reader):
             vocabulary=network.get_output_embeddings().weight.shape[0],
             stop_ids=stop_ids(tokenizer, stop, *configs),
             stop=stop,
+            stop_texts=stop_texts,
             context=getattr(text, "max_position_embeddings", None) or 0,
             variables=variables,
+            chat_template=chat_template,
         )
         self.network, self.dtype = network.eval(), dtype
         self.scorer = Scorer(network, self.vocabulary)
@@ -61,17 +66,27 @@ class LanguageModel(Reader):
         *,
         device: str = "auto",
         stop: Sequence[str] = (),
+        stop_texts: Sequence[str] = (),
         dtype: torch.dtype = torch.float32,
         stored: torch.dtype = torch.float32,
         attention: str = "auto",
         variables: Variables | None = None,
+        chat_template: ChatTemplate = "model",
     ) -> "LanguageModel":
         """Load as ``load_network`` does, weights as ``stored``: training needs float32. Raise
         ModelError for an adapter whose base is not the model that it was trained on."""
         require_base(model)
         network = load_network(model, device=device, dtype=stored, attention=attention)
         tokenizer = load_tokenizer(model)
-        return cls(network, tokenizer, stop=stop, dtype=dtype, variables=variables)
+        return cls(
+            network,
+            tokenizer,
+            stop=stop,
+            stop_texts=stop_texts,
+            dtype=dtype,
+            variables=variables,
+            chat_template=chat_template,
+        )
 
     @property
     def device(self) -> torch.device:

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from potluck.model.loading import ModelError
 from potluck.template import TemplateFailed, render
-from potluck.types import Problem
+from potluck.types import ChatTemplate, Problem
 
 Variables = Mapping[str, object]
 """Variables of a chat template, by name: ``chat_template_kwargs`` of a node."""
@@ -44,30 +44,45 @@ class Prompt:
 
 
 def prompt_of(
-    tokenizer: PreTrainedTokenizerBase, problem: Problem, *, variables: Variables | None = None
+    tokenizer: PreTrainedTokenizerBase,
+    problem: Problem,
+    *,
+    variables: Variables | None = None,
+    chat_template: ChatTemplate = "model",
 ) -> Prompt:
     """Make a model's input before it writes. With a chat template: a system and a user message, or
     one where it knows no system (it raises, as Gemma's, or drops the text, as ChatGLM's), and the
-    tools; without: the system text, an empty line, and the question, as the tokenizer begins a
-    text. Raise ModelError where the template makes no prompt, or one without the tools."""
-    if tokenizer.chat_template:
+    tools; without, or with "none" of it: the system text, an empty line, and the question, as the
+    tokenizer begins a text. Raise ModelError where the template makes no prompt, or one without the
+    tools."""
+    templated = is_templated(tokenizer, chat_template)
+    if templated:
         text = _templated(tokenizer, problem, variables or {})
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     else:
         text = _in_one(problem)
         ids = tokenizer(text)["input_ids"]
-    opening, leaves_open = opening_of(text, problem, templated=bool(tokenizer.chat_template))
+    opening, leaves_open = opening_of(text, problem, templated=templated)
     if opening and any(token in opening for token in special_tokens(tokenizer).values()):
         # What closes it is a special token too, and never in the text of an answer.
         opening, leaves_open = "", False
     return Prompt(text, np.array(ids, np.int32), opening, leaves_open)
 
 
+def is_templated(tokenizer: PreTrainedTokenizerBase, chat_template: ChatTemplate) -> bool:
+    """Tell whether prompts go through a chat template."""
+    return chat_template == "model" and bool(tokenizer.chat_template)
+
+
 def prompt_ids(
-    tokenizer: PreTrainedTokenizerBase, problem: Problem, *, variables: Variables | None = None
+    tokenizer: PreTrainedTokenizerBase,
+    problem: Problem,
+    *,
+    variables: Variables | None = None,
+    chat_template: ChatTemplate = "model",
 ) -> np.ndarray:
     """Make the int32 ids of ``prompt_of``."""
-    return prompt_of(tokenizer, problem, variables=variables).token_P
+    return prompt_of(tokenizer, problem, variables=variables, chat_template=chat_template).token_P
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:

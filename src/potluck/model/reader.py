@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -19,12 +19,22 @@ from potluck.episode import Turn, text_of
 from potluck.model import loading
 from potluck.model.dialect import Speech, segments
 from potluck.model.loading import ModelError
-from potluck.model.prompt import Prompt, Variables, prompt_of, special_tokens
-from potluck.types import Completion, Observation, Problem
+from potluck.model.prompt import Prompt, Variables, is_templated, prompt_of, special_tokens
+from potluck.model.stop_texts import end_of_stop_text, graded_part
+from potluck.types import ChatTemplate, Completion, Observation, Problem
 
 TAIL = 4  # ids of a prompt's end, behind which a continuation is decoded
 ANCHOR = "\n"  # before a continuation, where one that is encoded alone would get a space
 UNKNOWN = "\ufffd"  # sign that a decoder writes where ids are no whole character
+
+
+class Texts(TypedDict):
+    """How a recipe has a model asked, and what ends its completions: arguments of a ``Reader``."""
+
+    stop: Sequence[str]
+    stop_texts: Sequence[str]
+    variables: Variables
+    chat_template: ChatTemplate
 
 
 class Reader:
@@ -37,18 +47,24 @@ class Reader:
         vocabulary: int,
         stop_ids: frozenset[int],
         stop: Sequence[str] = (),
+        stop_texts: Sequence[str] = (),
         context: int = 0,
         variables: Variables | None = None,
+        chat_template: ChatTemplate = "model",
     ) -> None:
         """Take ids below ``vocabulary``, those after which nothing follows, the names of those that
-        the recipe adds, the model's positions, in tokens (0: it does not say), and the variables of
-        its chat template."""
+        the recipe adds, the texts that end a completion as well, the model's positions, in tokens
+        (0: it does not say), and the variables of its chat template, if that is used."""
         self.tokenizer, self.stop_ids, self.context = tokenizer, stop_ids, context
+        self.stop_texts = tuple(stop_texts)
         self.variables = dict(variables or {})
+        self.chat_template = chat_template
         # Not len(tokenizer): that is a count, and ids may have gaps.
         self.vocabulary = min(max(tokenizer.get_vocab().values()) + 1, vocabulary)
         self._named_stops = tuple(stop)
-        make_prompt = partial(prompt_of, tokenizer, variables=self.variables)
+        make_prompt = partial(
+            prompt_of, tokenizer, variables=self.variables, chat_template=chat_template
+        )
         # Called with a problem, it returns the prompt; raises as ``prompt_of``.
         self.asked: Callable[[Problem], Prompt] = lru_cache(maxsize=1024)(make_prompt)
         self._observed = lru_cache(maxsize=4096)(self._spell_observed)
@@ -60,7 +76,13 @@ class Reader:
 
     @classmethod
     def of(
-        cls, model: str, *, stop: Sequence[str] = (), variables: Variables | None = None
+        cls,
+        model: str,
+        *,
+        stop: Sequence[str] = (),
+        stop_texts: Sequence[str] = (),
+        variables: Variables | None = None,
+        chat_template: ChatTemplate = "model",
     ) -> "Reader":
         """Load all of a model but its weights; raise ModelError if there is no such model."""
         tokenizer, config = loading.load_tokenizer(model), loading.load_config(model)
@@ -72,8 +94,10 @@ class Reader:
             vocabulary=text.vocab_size,
             stop_ids=named,
             stop=stop,
+            stop_texts=stop_texts,
             context=context,
             variables=variables,
+            chat_template=chat_template,
         )
 
     def fingerprint(self) -> str:
@@ -110,8 +134,20 @@ class Reader:
         return self.asked(problem).opening
 
     def answer(self, problem: Problem, token_T: np.ndarray) -> str:
-        """Return an answer as it is graded: what the prompt opened, and the tokens' text."""
-        return self.opening(problem) + self.text(token_T)
+        """Return an answer as it is graded: what the prompt opened, and the tokens' text, of one
+        that a stop text ends what is before it."""
+        return self.opening(problem) + graded_part(self.text(token_T), self.stop_texts)
+
+    def holds_stop_text(self, token_T: np.ndarray | Sequence[int]) -> bool:
+        """Tell whether the tokens hold a text that ends a completion, which may begin and end
+        within a token. It is whole with the last token of a completion, and not before."""
+        if not self.stop_texts:
+            return False
+        ids = [int(id) for id in token_T]
+        text = self._decode_behind(self._anchor, ids)
+        if text is None:
+            text = self._decode(ids)
+        return end_of_stop_text(text, self.stop_texts) is not None
 
     def text(self, token_T: np.ndarray) -> str:
         """Decode the tokens, special ones left out. Ids of a peer may be any."""
@@ -141,26 +177,34 @@ class Reader:
         return replace(completion, text=sent, tokenizer=self.tokenizer_digest)
 
     def said(self, completion: Completion, problem: Problem) -> str | None:
-        """Find the text that says exactly what a completion's ids do, but for its stop token,
-        behind what its prompt opened; None: they have a special token, or bytes that are no whole
-        character. Of an episode the text of its turns, which may write a call otherwise."""
+        """Find the text that says exactly what a completion's ids do but for its stop token, behind
+        what its prompt opened; one that a stop text ends has this for its end. None: the ids have a
+        special token, or bytes that are no whole character. Of an episode the text of its turns,
+        which may write a call otherwise."""
         if completion.turns:
             parts = np.split(completion.token_T, np.cumsum(completion.turns)[:-1])
             turns = [turn for part in parts if (turn := self.turn_said(part)) is not None]
             return text_of(turns) if len(turns) == len(parts) else None
         ids, prompt_P = completion.token_T.tolist(), self.prompt(problem)
-        ids = ids[: len(ids) - (completion.end == "stop")]
+        by_token = completion.end == "stop" and ids[-1] in self.stop_ids
+        ids = ids[: len(ids) - by_token]
         if self.special_ids.intersection(ids):
             return None
         text = self._decode_behind(prompt_P, ids)
         if text is None or (UNKNOWN in text and self.encode(prompt_P, text) != ids):
             return None
-        return self.opening(problem) + text
+        # The last token may say more than the text that ends it: to others, that would go on.
+        return self.opening(problem) + text[: end_of_stop_text(text, self.stop_texts)]
 
     @cached_property
     def speech(self) -> Speech:
         stops = [self._decode([id]) for id in sorted(self.stop_ids)]
-        return Speech(self.tokenizer, stops, self.variables)
+        return Speech(self.tokenizer, stops, self.variables, self.chat_template)
+
+    @property
+    def is_templated(self) -> bool:
+        """True: its prompts go through its chat template."""
+        return is_templated(self.tokenizer, self.chat_template)
 
     def require_turns(self, problem: Problem) -> None:
         """Raise ModelError unless the model can call the tools, and goes on behind a turn."""

@@ -58,7 +58,7 @@ BY_REPLAY: frozenset[NotReplayed] = frozenset(
 
 UnreadReason = Literal[
     "no log-probabilities", "no text", "unknown token", "inexact text", "other opening",
-    "special token", "stop token", "too long", NotReplayed,
+    "special token", "stop token", "stop text", "too long", NotReplayed,
 ]  # fmt: skip
 """Why a completion cannot be read: docs/tokenizers.md; of an episode: docs/environments.md."""
 Read = Callable[[Completion], Row | UnreadReason]
@@ -152,10 +152,11 @@ def read(
     """Read a completion with the model's tokenizer.
 
     Ids of the model's own tokenizer are taken as they are; ``end`` decides what a completion may
-    earn, so they must confirm it: "stop" is a stop token at the end, and there is none anywhere
-    else. A text beside them must be what they say: nodes of other tokenizers read that. A text
-    alone is encoded, exactly, and the model's own stop token put behind it if it ended
-    by one. No log-probability of another tokenizer's tokens is kept, as its tokens are others.
+    earn, so they must confirm it: "stop" is a stop token or a stop text at the end, and there is
+    none anywhere else. A text beside them must be what they say: nodes of other tokenizers read
+    that. A text alone is encoded, exactly, and the model's own stop token put behind it if it has
+    ended otherwise than by a stop text. No log-probability of another tokenizer's tokens is
+    kept, as its tokens are others.
     ``needs_logp``: the method reads the author's log-probabilities.
 
     With ``replays`` the task has an environment, and a completion is an episode. What was said in
@@ -183,11 +184,15 @@ def read(
     token_T = completion.token_T
     ends_T = np.zeros(len(token_T), bool)
     ends_T[np.cumsum(completion.turns or [len(token_T)]) - 1] = True
-    ends_T[-1] = completion.end != "length"
+    by_text = completion.end == "stop" and _ends_by_text(completion, model)
+    ends_T[-1] = completion.end != "length" and not by_text
     if not (token_T < model.vocabulary).all():
         return "unknown token"
     if (np.isin(token_T, list(model.stop_ids)) != ends_T).any():
         return "stop token"
+    words_T = token_T[:-1] if ends_T[-1] else token_T
+    if model.holds_stop_text(token_T[:-1]) or model.holds_stop_text(words_T) != by_text:
+        return "stop text"
     if len(token_T) > budget:
         return "too long"
     if needs_logp and completion.logp_T is None:
@@ -198,6 +203,12 @@ def read(
         is_other = opens_otherwise(completion.text or "", model.opening(problem))
         return "other opening" if is_other else "inexact text"
     return Row(completion, prompt_P, token_T, model.answer(problem, token_T))
+
+
+def _ends_by_text(completion: Completion, model: Reader) -> bool:
+    """Tell whether a completion that is over says that a stop text has ended it."""
+    is_answer = not completion.turns
+    return bool(model.stop_texts) and is_answer and completion.token_T[-1] not in model.stop_ids
 
 
 def _spelled(
@@ -217,7 +228,9 @@ def _spelled(
             return "inexact text"
         if model.special_ids.intersection(ids):
             return "special token"
-        return [[*ids, model.stop_id] if completion.end == "stop" else ids]
+        # A text that ends in a stop text carries its end with it.
+        by_token = completion.end == "stop" and not model.holds_stop_text(ids)
+        return [[*ids, model.stop_id] if by_token else ids]
     turns = turns_in(completion.text) or ()
     if len(turns) != len(completion.turns):  # which the wire bounds; a turn takes time to spell
         return "inexact text"

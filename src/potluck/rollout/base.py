@@ -40,6 +40,8 @@ class EngineSettings:
     node: str = ""
     folder: Path = Path()  # folder of the run
     adapter: bool = False
+    stop_texts: tuple[str, ...] = ()
+    """Texts that end what an author without weights writes; others have them of their reader."""
     sampling: Sampling = Sampling()  # noqa: RUF009 - it is frozen
     """How an author without weights is to draw; other engines are handed a sampler."""
     environment: "Environment | None" = None

@@ -120,6 +120,7 @@ class HFEngine(Engine):
         budget_N = torch.tensor([task.longest for task, _ in rows], device=self.policy.device)
         reader = PromptReader(network, tasks)
         stop_K = torch.tensor(sorted(self.policy.stop_ids), device=self.policy.device)
+        stop_texts = StopTexts(self.policy, len(rows)) if self.policy.stop_texts else None
         # The batch shrinks; ``row_N`` has the index in ``rows`` of each row that is left.
         row_N = torch.arange(len(rows), device=self.policy.device)
         alive_N = torch.ones_like(row_N, dtype=torch.bool)
@@ -130,7 +131,10 @@ class HFEngine(Engine):
             tokens.append(token_N[alive_N])
             logps.append(logp_N[alive_N])
             owners.append(row_N[alive_N])
-            alive_N &= ~torch.isin(token_N, stop_K) & (budget_N > step)
+            is_last_N = torch.isin(token_N, stop_K) | (budget_N <= step)
+            if stop_texts:
+                is_last_N |= stop_texts.ended(row_N, token_N, alive_N)
+            alive_N &= ~is_last_N
             left = int(alive_N.sum())
             ended(len(rows) - left)
             if not left:
@@ -147,9 +151,13 @@ class HFEngine(Engine):
         token_X = torch.cat(tokens)[order_X].cpu().numpy().astype(np.int32)
         logp_X = torch.cat(logps)[order_X].cpu().numpy().astype(np.float32)
         ends = owner_X.bincount(minlength=len(rows)).cumsum(0)[:-1].cpu()
-        completions, written = [], zip(np.split(token_X, ends), np.split(logp_X, ends), strict=True)
-        for (task, index), (token_T, logp_T) in zip(rows, written, strict=True):
-            end: End = "stop" if int(token_T[-1]) in self.policy.stop_ids else "length"
+        completions = []
+        written = zip(np.split(token_X, ends), np.split(logp_X, ends), strict=True)
+        for row, (token_T, logp_T) in enumerate(written):
+            task, index = rows[row]
+            by_text = stop_texts is not None and row in stop_texts.rows
+            by_token = int(token_T[-1]) in self.policy.stop_ids
+            end: End = "stop" if by_token or by_text else "length"
             completions.append(Completion(task.problem.id, author, index, token_T, logp_T, end))
         return completions
 
@@ -170,6 +178,37 @@ class HFEngine(Engine):
                 ended(batch.over)
                 batch.read()
             return episodes.take(range(next(number)), settings.notify)
+
+
+class StopTexts:
+    """Watch over the rows of a batch: which of them has written a stop text?"""
+
+    def __init__(self, policy: LanguageModel, rows: int) -> None:
+        self._policy = policy
+        # Tokens at a text's end that may be part of a stop text: each says a byte at least.
+        self._most = max(len(text.encode()) for text in policy.stop_texts)
+        self._tails: list[list[int]] = [[] for _ in range(rows)]
+        self.rows: set[int] = set()
+        """Rows that a stop text has ended."""
+
+    def ended(self, row_N: Tensor, token_N: Tensor, alive_N: Tensor) -> Tensor:
+        """Take the newest token of each row; tell whether it makes a stop text whole, for those
+        rows that are alive."""
+        stop_ids = self._policy.stop_ids
+        ended = []
+        for row, token, alive in zip(
+            row_N.tolist(), token_N.tolist(), alive_N.tolist(), strict=True
+        ):
+            is_whole = False
+            if alive and token not in stop_ids:
+                tail = self._tails[row]
+                tail.append(token)
+                del tail[: -self._most]
+                is_whole = self._policy.holds_stop_text(tail)
+            if is_whole:
+                self.rows.add(row)
+            ended.append(is_whole)
+        return torch.tensor(ended, device=token_N.device)
 
 
 class Playing:

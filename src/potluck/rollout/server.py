@@ -228,7 +228,10 @@ def read_written(
         raise NotWritten(f"with log-probability {stray[0]}", "none is as unlikely")
     if not stops.isdisjoint(tokens[:-1]):
         raise NotWritten("with words after a stop token", "nothing may follow one")
-    if finish == "stop" and tokens[-1] not in stops:
+    if policy.holds_stop_text(tokens[:-1]):
+        raise NotWritten("with words after a stop text", "nothing may follow one")
+    has_ended = tokens[-1] in stops or policy.holds_stop_text(tokens)
+    if finish == "stop" and not has_ended:
         raise NotWritten(
             f"to its end, but the last token, {tokens[-1]}, is no stop token",
             "it must keep the stop token in token_ids; a token that only the server stops at "
@@ -240,4 +243,4 @@ def read_written(
             "raise its --max-model-len, or what it has in its place",
         )
     logp_T = np.minimum(np.array(logps, np.float32), 0)
-    return np.array(tokens, np.int32), logp_T, "stop" if tokens[-1] in stops else "length"
+    return np.array(tokens, np.int32), logp_T, "stop" if has_ended else "length"

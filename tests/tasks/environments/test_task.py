@@ -143,6 +143,16 @@ def test_a_class_runs_only_where_it_is_trusted(recipe, tmp_path):
         assert (tmp_path / f"{key}.py.ran").exists()
 
 
+def test_stop_texts_are_refused_where_turns_end_by_a_token(recipe):
+    run = recipe(environment=f"{GAMES}:Calculator")
+    stopped = msgspec.structs.replace(
+        run, sampling=msgspec.structs.replace(run.sampling, stop_texts=("\n",))
+    )
+    with pytest.raises(ConfigError, match=r"stop_texts is .* the task has an environment"):
+        make_task(stopped, trust_code=True)
+    make_task(run, trust_code=True)
+
+
 def test_an_environment_has_no_table_out_of_distribution_beside_it(recipe):
     run = recipe(game=f"{GAMES}:Count")
     run = msgspec.structs.replace(run, out_of_distribution=DigitsOptions())

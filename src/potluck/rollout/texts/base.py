@@ -9,7 +9,7 @@ So texts are not bought again after a crash. In the next round a line with the s
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from operator import add, sub
 from pathlib import Path
@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 
 from potluck.files import append, write_atomically
+from potluck.model.stop_texts import end_of_stop_text
 from potluck.rollout.base import Progress, Requests, RolloutError
 from potluck.types import LONE_SURROGATE, Completion, End
 
@@ -74,6 +75,16 @@ def can_be_read(text: str, max_new_tokens: int) -> bool:
         and not text.isspace()
         and 0 < len(text.encode()) <= most
     )
+
+
+def cut_at_stop_text(text: str, end: End, stop_texts: Sequence[str]) -> tuple[str, End]:
+    """Cut a text behind the first of ``stop_texts``, which ends it; tell its end then.
+
+    A service that is asked to stop there would leave the stop text out, and a reader would not see
+    that it was written.
+    """
+    cut = end_of_stop_text(text, stop_texts)
+    return (text, end) if cut is None else (text[:cut], "stop")
 
 
 Choices = list[tuple[str, End] | None]  # texts of one answer; None for one that is no completion

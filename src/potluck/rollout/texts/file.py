@@ -19,7 +19,13 @@ from potluck.episode import EnvironmentFailed, Turn, digest_of, text_of, turns_i
 from potluck.file_forms import Unreadable, open_rows
 from potluck.files import derived_seed
 from potluck.rollout.base import EngineSettings, Progress, Requests, RolloutError
-from potluck.rollout.texts.base import NO_TOKENS, Ended, Written, can_be_read
+from potluck.rollout.texts.base import (
+    NO_TOKENS,
+    Ended,
+    Written,
+    can_be_read,
+    cut_at_stop_text,
+)
 from potluck.rollout.texts.endpoint import turn_in
 from potluck.types import Completion, End, Problem
 
@@ -108,14 +114,15 @@ class FileEngine:
     def _ended(self, problem: Problem, text: str) -> Ended | None:
         """Make a completion's fields of a solution; None: an episode that does not end."""
         if not (environment := self._settings.environment):
-            return "stop", text, b"", (), b""
+            text, end = cut_at_stop_text(text, "stop", self._settings.stop_texts)
+            return end, text, b"", (), b""
         with suppress(EnvironmentFailed):
             turns = turns_in(text) or ()
             episode = environment.replay(problem, turns)
             if episode.done or len(turns) == len(episode.observations) == environment.max_turns:
                 observed = b"".join(map(digest_of, episode.observations[: len(turns) - 1]))
-                end: End = "stop" if episode.done else "turns"
-                return end, text, b"", (0,) * len(turns), observed
+                last: End = "stop" if episode.done else "turns"
+                return last, text, b"", (0,) * len(turns), observed
         self._tell_once(problem, "that do not play to an end here")
         return None
 

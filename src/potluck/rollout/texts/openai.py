@@ -20,7 +20,14 @@ from potluck.files import derived_seed
 from potluck.rollout.base import TICK_S, EngineSettings, Progress, Requests
 from potluck.rollout.server import Ears, begin_loop, together
 from potluck.rollout.texts import base, endpoint
-from potluck.rollout.texts.base import Booking, Choices, Cost, Written, can_be_read
+from potluck.rollout.texts.base import (
+    Booking,
+    Choices,
+    Cost,
+    Written,
+    can_be_read,
+    cut_at_stop_text,
+)
 from potluck.rollout.texts.endpoint import ChatRequest, Choice, Dialect, Refused, Unavailable
 from potluck.types import Completion, End
 
@@ -206,8 +213,10 @@ class TextRound:
         """Read the text and its end; None if it is filtered, a call of a tool, or none to learn."""
         content: Any = choice.message.get("content")
         most, end = self.engine.settings.max_new_tokens, choice.finish_reason
-        whole = isinstance(content, str) and end in ("stop", "length")
-        return (content, end) if whole and can_be_read(content, most) else None
+        if not isinstance(content, str) or end not in ("stop", "length"):
+            return None
+        content, end = cut_at_stop_text(content, end, self.engine.settings.stop_texts)
+        return (content, end) if can_be_read(content, most) else None
 
     def _take(self, ask: ChatRequest, choices: Choices) -> list[ChatRequest]:
         self.engine.has_written, dialect = True, self.engine.dialect

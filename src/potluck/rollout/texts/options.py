@@ -139,7 +139,8 @@ class TinkerOptions(PaidOptions, frozen=True, kw_only=True, tag_field="name", ta
     trains: ClassVar[bool] = True
     uses: ClassVar[frozenset[str] | None] = frozenset(
         {"engine", "weight", "stranger", "model", "lora", "learning_rate", "lr_schedule"}
-        | {"warmup_updates", "adam_betas", "gradient_clip_norm", "chat_template_kwargs"}
+        | {"warmup_updates", "adam_betas", "gradient_clip_norm"}
+        | {"chat_template", "chat_template_kwargs"}
     )
     of_library: ClassVar[tuple[str, ...]] = (
         *("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD", "TINKER_PROJECT_ID", "TINKER_TAGS"),

@@ -91,6 +91,9 @@ class ServerEngine(base.Engine):
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,
         }
+        if self.policy.stop_texts:
+            # It looks for them in what it shows, where special tokens are to part them.
+            of_all |= {"stop": list(self.policy.stop_texts), "skip_special_tokens": False}
         for place, asked in enumerate(self.prompted(requests)):
             # A server adds 0, 1, 2, ... to a seed for the completions of one request: it must leave
             # 63 bits.
