@@ -80,9 +80,12 @@ TASK_TABLES = [
     ChainOptions(terms=16, other_terms=4, reward="hash"),
     Gsm8kOptions(),
     Gsm8kOptions(path="some/folder", validation="test", system_prompt="Think.", reward="hash"),
+    Gsm8kOptions(tags=False),
     Math500Options(path="some/folder"),
+    Math500Options(path="some/folder", tags=False),
     Math500Options(path="some/folder", grading="math-verify"),
     JsonlOptions(path="a.jsonl", question="prompt", grading="exact", tags=False, held_out=0),
+    JsonlOptions(path="a.jsonl", tags=False, last_answer="box"),
     HubOptions(dataset="a/b", train="train[:9]", answer_after="####"),
     ReasoningGymOptions(dataset="chain_sum"),
     ReasoningGymOptions(

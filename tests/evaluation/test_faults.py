@@ -44,6 +44,10 @@ CASES = [
     ({"tags": False}, "5", "wrong"),
     ({"tags": False}, "The answer is 5", "form"),
     ({"tags": False, "grading": "exact"}, "The answer is 5", "wrong"),
+    ({"tags": False, "last_answer": "number"}, "The answer is 5", "wrong"),
+    ({"tags": False, "last_answer": "number"}, "The answer is five", "form"),
+    ({"tags": False, "last_answer": "box"}, r"It is \boxed{5}", "wrong"),
+    ({"tags": False, "last_answer": "box"}, "It is 5", "form"),
     ({"tags": False}, "  \n", "empty"),
     ({"tags": True}, "", "empty"),
 ]

@@ -14,6 +14,7 @@ from potluck.tasks import Split, TaskError, benchmarks
 from potluck.tasks.arithmetic import DigitsOptions
 from potluck.tasks.base import WithOutOfDistribution
 from potluck.tasks.benchmarks import Gsm8kOptions, Math500Options
+from potluck.tasks.grading import TAGS
 from potluck.tasks.rewards import HashReward
 from stand_in_datasets import stand_in
 from tasks.graded import graded, tagged
@@ -213,6 +214,49 @@ def test_an_unfinished_completion_costs_no_algebra(write, monkeypatch):
     task = Math500Options(path=write(*ROWS)).make()
     monkeypatch.setattr("potluck.tasks.math.pool.shared_workers", None)
     assert graded(task, tagged(r"\sqrt{2} \cdot 2"), id="math500/1", end="length") == [0]
+
+
+def test_without_tags_a_number_counts_if_it_is_the_last_one(made_up_path):
+    task = Gsm8kOptions(path=made_up_path, tags=False).make()
+    id = "gsm8k/train/17"
+    right = ("18", "17 + 1 = 18.", "It is 18 eggs.", "17 #### 18", r"\boxed{18}", tagged("18"))
+    wrong = ("18 and not 17", "17", "eighteen", "36/2", "#### 17\n18", "")
+    assert graded(task, *right, *wrong, id=id) == [1] * len(right) + [0] * len(wrong)
+    assert graded(task, "18", id=id, end="length") == [0]
+    assert task.problem(id).system == ""
+    tags = Gsm8kOptions(path=made_up_path).make()
+    assert graded(tags, "18", tagged("18"), id=id) == [0, 1]
+    assert task.digest != tags.digest
+    assert [task.ids(split) for split in get_args(Split)] == [
+        tags.ids(split) for split in get_args(Split)
+    ]
+
+
+def test_without_tags_a_problem_of_math_counts_by_its_last_box(write):
+    task = Math500Options(path=write(*ROWS), tags=False).make()
+    right = (r"\boxed{2\sqrt{2}}", r"As $\sqrt8 = 2\sqrt2$: $\boxed{2\sqrt2}$. Done.",
+             r"\boxed{8}? No: \boxed{2\sqrt{2}}", tagged(r"\boxed{2\sqrt{2}}"))  # fmt: skip
+    wrong = (r"2\sqrt{2}", r"\boxed{2\sqrt{2}} or \boxed{3}", r"\boxed{2\sqrt{2}", r"\boxed{}",
+             r"\boxed{2\sqrt{2}, 3}", tagged(r"2\sqrt{2}"))  # fmt: skip
+    assert graded(task, *right, *wrong, id="math500/1") == [1] * 4 + [0] * 6
+    asked = task.problem("math500/1").system
+    assert asked == benchmarks.BOX_PROMPT
+    assert not any(tag in asked for tag in TAGS)
+    tags = Math500Options(path=write(*ROWS)).make()
+    assert task.digest != tags.digest
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_grading_and_the_prompt_of_the_recipe_hold_without_tags(name, made_up_path, write):
+    path = made_up_path if name == "gsm8k" else write(*ROWS)
+    id = "gsm8k/train/17" if name == "gsm8k" else "math500/2"
+    text = "18" if name == "gsm8k" else r"\boxed{2}"
+    plain = OPTIONS[name](path=path, tags=False).make()
+    verify = OPTIONS[name](path=path, tags=False, grading="math-verify").make()
+    assert graded(verify, text, "none", id=id) == [1, 0]
+    brief = OPTIONS[name](path=path, tags=False, system_prompt="Be brief.").make()
+    assert brief.problem(id).system == "Be brief."
+    assert len({plain.digest, verify.digest, brief.digest}) == 3
 
 
 def recipe(**tables):

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from potluck.tasks.grading import LONGEST_TEXT, TAGS, answer_in, one_number, same_number
+from potluck.tasks.grading import (
+    LONGEST_TEXT,
+    TAGS,
+    answer_in,
+    last_box,
+    last_number,
+    one_number,
+    same_number,
+)
 
 pieces = st.lists(st.sampled_from([*TAGS, " ", "\n", "18", "x", "<", ">", "\0", "\ud800"]))
 numeric = st.text("0123456789+-.,$ \n%*/eE_xNnaifIty", max_size=45)
@@ -65,6 +73,34 @@ NEAR = {
     "-5": ("5", "+5", "-5.5", "\u22126", "5-", "(-5)", "-(5)"),
     "0.5": ("5", ".05", "-.5", "1/2", ".5.0", ".5%", "0,5"), r"\boxed{18}": ("18",),
 }  # fmt: skip
+LAST_NUMBERS = {
+    "18": ("18", "9+9 is 18.", "So $18$", "**18**", "It is 18%", "18 km", "18km", "\\$18 a day",
+           "= 20-2 = 18", "saves 18 kg CO2", "17, 18", "Day 2: 18", "...18", "(18)", "x=18",
+           "from a \u2013 18", "The answer is 18!", "\\boxed{18}", "the 18th", "ten-18", "* 18\n",
+           "5 apples, then 18 apples", "not 17 but 18", "18\n\n", "eggs:\n- 18", "A18. 18",
+           "#### 18", "####18", "so 9+9=18 #### 18", "#### $18.\n\nQuestion: 5 eggs, 6 hens",
+           "#### 17\nNo.\n#### 18", "#### 1. Add\n9+9=18", "#### Answer\n18", "5 #### is 18"),
+    "1080": ("1,080", "$1,080.", "1{,}080", "\\boxed{1{,}080} dollars", "1,\\!080", "#### 1,080"),
+    "-5": ("is -5", "is \u22125.", "-$5", "$-5", "(-5)", "x=-5", "#### -5"),
+    "0.5": (".5", "is .5.", "0.5"), "18.50": ("$18.50", "18.50."),
+}  # fmt: skip
+"""(number in which each text ends, by the grading of numbers)"""
+NO_LAST_NUMBER = (
+    "", "no", "eighteen", "CO2", "x_2", "B12", "36/2", "9 + 9", "9+9", "20-2", "2*9", "2 * 9",
+    "9 \u00d7 2", "9 \\times 2", "9 \\cdot 2", "\\frac{36}{2}", "2^4", "2^{4}", "v_{2}",
+    "\\sqrt{16}", "1e5", "1E+5", "10:30", "3:2", "3 1/2", "17,18", "1,23", "1.2.3", "12,34,567",
+    "$9 + $9", "(9)(2)/3", "17\u201318 or 1/2", "1e-5",
+    "\u0661\u0668", "\uff11\uff18", "9" * 41, "#### none",
+)  # fmt: skip
+LAST_BOXES = {
+    "18": (r"\boxed{18}", r"$x = \boxed{18}$.", r"\boxed{17}, no, \boxed{18}", r"\boxed {18}",
+           r"\fbox{18}", r"\boxed{\boxed{18}}", "\\boxed{18}\n\nThat is all."),
+    r"\frac{1}{2}": (r"\boxed{\frac{1}{2}}", r"so \[ \boxed{\frac{1}{2}} \]"),
+    r"\{1, 2\}": (r"\boxed{\{1, 2\}}",), "": (r"\boxed{}", r"\boxed{18} \boxed{}"),
+    r"\left\{1": (r"\boxed{\left\{1}",),
+}  # fmt: skip
+NO_BOX = ("", "18", r"\boxed18", r"\boxed 18", r"\boxed{18", r"\boxed{18\}", r"\boxed{\frac{1}{2}",
+          "boxed{18}", r"\boxes{18}", r"\boxed{17} \boxed{18")  # fmt: skip
 
 
 def test_the_answer_is_what_stands_between_its_tags_and_a_broken_format_has_none():
@@ -99,6 +135,18 @@ def test_a_number_as_people_write_it_is_read_and_anything_else_refused():
     assert [text[:40] for text in NO_NUMBERS if one_number(text) is not None] == []
 
 
+def test_a_text_ends_in_its_last_number_or_in_that_of_its_last_mark():
+    for value, texts in LAST_NUMBERS.items():
+        assert {text: last_number(text) for text in texts} == dict.fromkeys(texts, value)
+    assert [text[:40] for text in NO_LAST_NUMBER if last_number(text) is not None] == []
+
+
+def test_a_text_ends_in_what_its_last_box_holds():
+    for value, texts in LAST_BOXES.items():
+        assert {text: last_box(text) for text in texts} == dict.fromkeys(texts, value)
+    assert [text for text in NO_BOX if last_box(text) is not None] == []
+
+
 def test_numbers_are_compared_exactly():
     many = "1" + "0" * 36
     for sign in ("", "-"):
@@ -119,6 +167,9 @@ def test_no_text_raises_and_only_a_finite_number_comes_back(text):
     number = one_number(text)
     assert number is None or number.is_finite()
     assert same_number(text, text) == (number is not None)
+    last_box(text)
+    last = last_number(text)
+    assert last is None or one_number(last) is not None
 
 
 def test_a_tolerance_is_a_share_of_the_gold():
@@ -134,7 +185,7 @@ def test_a_tolerance_is_a_share_of_the_gold():
 
 HOSTILE = (
     "<think>", "<think></think>", "<think></think><answer>", "<", " ", "\n<answer>", "9", "-", "$",
-    "1,", ".",
+    "1,", ".", "####", "####\n", "\\boxed{", "{", "\\", "1e", "}{",
 )  # fmt: skip
 
 
@@ -147,5 +198,7 @@ def test_the_longest_hostile_text_takes_no_time(frame):
         start_s = time.process_time()
         answer_in(text)
         one_number(text)
+        last_number(text)
+        last_box(text)
         # A pattern that backtracks takes hours; a loaded machine takes 5 ms.
         assert time.process_time() - start_s < 1, unit

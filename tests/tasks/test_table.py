@@ -213,7 +213,8 @@ def test_the_digest_changes_with_every_column_and_not_with_their_order(write):
 def test_the_digest_tells_rules_of_grading_apart_where_the_problems_are_the_same(write):
     """With a prompt of one's own no problem shows by which rules it is graded."""
     rules = [{}, {"grading": "exact"}, {"grading": "math"}, {"grading": "math-verify"},
-             {"tags": False}, {"tolerance": 0.1}]  # fmt: skip
+             {"tags": False}, {"tolerance": 0.1}, {"tags": False, "last_answer": "number"},
+             {"tags": False, "last_answer": "box"}]  # fmt: skip
     tasks = [table(write(GOOD), system_prompt="p", **its) for its in rules]
     assert len({repr(task.problem("jsonl/train/0")) for task in tasks}) == 1
     assert len({task.digest for task in tasks}) == len(rules)
@@ -232,6 +233,18 @@ def test_each_grading_has_its_rule_in_tags_and_nothing_else(write):
     # Without tags the whole text is the answer.
     task = table(write(GOOD), tags=False)
     assert graded(task, "18", " 18.0\n", "It is 18", tagged("18")) == [1, 1, 0, 0]
+
+
+def test_without_tags_the_answer_may_be_the_last_number_or_box(write):
+    path = write(GOOD)
+    for last, right, wrong in (
+        ("number", "9 + 9 is 18.", r"\boxed{18}, of 2"), ("box", r"\boxed{18}, of 2", "It is 18."),
+    ):  # fmt: skip
+        for grading in ("number", "math", "math-verify"):
+            task = table(path, tags=False, last_answer=last, grading=grading)
+            assert graded(task, right, wrong) == [1, 0], (last, grading)
+    with pytest.raises(TaskError, match=r"last_answer is 'box', but with task\.tags .* false or"):
+        table(path, last_answer="box")
 
 
 def test_math_without_its_library_names_the_extra(write, monkeypatch):

@@ -45,6 +45,7 @@ MAKERS = {
     "calculator, without turns": lambda path: CalculatorOptions(train_problems=50).chains(),
     "gsm8k": lambda path: Gsm8kOptions(path=path).make(),
     "gsm8k, as the paper": lambda path: Gsm8kOptions(path=path, validation="test").make(),
+    "gsm8k, without tags": lambda path: Gsm8kOptions(path=path, tags=False).make(),
     "gsm8k, digits elsewhere": lambda path: WithOutOfDistribution(
         Gsm8kOptions(path=path).make(), the_digits()
     ),

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal, get_args
 from msgspec import structs
 
 from potluck.tasks.base import Split, TaskError, TaskOptions
-from potluck.tasks.grading import prompt_for_tags
+from potluck.tasks.grading import LastAnswer, prompt_for_tags
 from potluck.tasks.math.pool import MathGrading, require_algebra
 from potluck.tasks.sources import file_rows, hub_rows
 from potluck.tasks.table import Answered, TableOptions, held_out, problem_of
@@ -30,6 +30,7 @@ GSM8K_PROMPT = prompt_for_tags("the number alone, without words or units", noun=
 MATH500_PROMPT = prompt_for_tags(
     "the answer alone, in its simplest form, as LaTeX where it is more than a number"
 )
+BOX_PROMPT = r"Solve the problem step by step, and put the final answer into \boxed{}."
 VALIDATION_SIZE = 512
 
 
@@ -39,7 +40,11 @@ class BenchmarkOptions(TaskOptions, frozen=True, kw_only=True):
     path: str = ""
     """Folder with test.jsonl, and for GSM8K train.jsonl; empty: from the Hub (extra ``data``)."""
     system_prompt: str = ""
-    """System prompt instead of the built-in one, which asks for <think> and <answer> tags."""
+    """System prompt instead of the built-in one, which asks for <think> and <answer> tags; without
+    tags MATH-500's asks for a box, and GSM8K has none."""
+    tags: bool = True
+    """True: the answer stands in <think></think><answer></answer>, with nothing outside; False: it
+    is the last number of a completion (GSM8K), or what its last ``\\boxed{}`` holds (MATH-500)."""
 
     home: ClassVar[tuple[str, str]]
     """Name on the Hub, and the subset there."""
@@ -79,7 +84,8 @@ class Gsm8kOptions(BenchmarkOptions, frozen=True, kw_only=True, tag_field="name"
         or is the first 512 of ``test.jsonl``; ``problem`` knows every problem of both."""
         if self.grading == "math-verify":
             require_algebra()
-        rules = TableOptions(answer_after="####", system_prompt=self.system_prompt or GSM8K_PROMPT)
+        prompt = self.system_prompt or (GSM8K_PROMPT if self.tags else "")
+        rules = TableOptions(answer_after="####", tags=self.tags, system_prompt=prompt)
         files = "train.jsonl and test.jsonl of GSM8K"
         train, test = (
             [
@@ -92,8 +98,10 @@ class Gsm8kOptions(BenchmarkOptions, frozen=True, kw_only=True, tag_field="name"
         if self.validation == "train":
             splits = held_out("gsm8k", train, VALIDATION_SIZE, lambda p: p.id + p.question)
         number = "math-verify 0.9" if self.grading == "math-verify" else "one number, maybe boxed"
-        version = f"gsm8k 4: the tags in order, {number}; validation from {self.validation}"
-        graded = structs.replace(rules, grading=self.grading)
+        form = "4: the tags in order" if self.tags else "1 without tags: the last number"
+        version = f"gsm8k {form}, {number}; validation from {self.validation}"
+        last: LastAnswer = "" if self.tags else "number"
+        graded = structs.replace(rules, grading=self.grading, last_answer=last)
         return Answered(graded, version, splits, [*train, *test])
 
     @property
@@ -115,9 +123,15 @@ class Math500Options(BenchmarkOptions, frozen=True, kw_only=True, tag_field="nam
 
     def make(self) -> Answered:
         require_algebra()
-        prompt = self.system_prompt or MATH500_PROMPT
-        rules = TableOptions(question="problem", grading=self.grading, system_prompt=prompt)
+        rules = TableOptions(
+            question="problem",
+            grading=self.grading,
+            system_prompt=self.system_prompt or (MATH500_PROMPT if self.tags else BOX_PROMPT),
+            tags=self.tags,
+            last_answer="" if self.tags else "box",
+        )
         problems = self.problems("test", "math500", rules, "test.jsonl of MATH-500")
         number, finished = (4, "one finished answer, ") if self.grading == "math" else (2, "")
-        version = f"math500 {number}: the tags in order, {finished}math-verify 0.9"
+        form = f"{number}: the tags in order" if self.tags else "1 without tags: the last box"
+        version = f"math500 {form}, {finished}math-verify 0.9"
         return Answered(rules, version, {"out-of-distribution": problems})

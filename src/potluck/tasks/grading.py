@@ -4,8 +4,11 @@ uses, takes ``2*9``, ``18%`` and ``17, 18`` for 18.
 """
 
 import re
+from collections import deque
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from fractions import Fraction
+from typing import Literal
 
 LONGEST_TEXT = 1_000_000
 """Characters of a completion; a longer one is no answer. Far beyond any real run."""
@@ -37,6 +40,32 @@ MARKUP = tuple(
 
 DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-"))
 """Signs that people and their editors write for a minus."""
+MINUS = str.maketrans({"\u2212": "-"})
+"""The sign that is no dash between words, too."""
+AFTER_MARK = re.compile(r"####([^\n]*)")
+"""End of a worked answer of GSM8K: "#### 18"."""
+IN_TEXT = re.compile(r"(?<!\w)(?:(?<!\.)\.)?[0-9][0-9.,]*")
+"""Number within a text, with the points and commas behind it; no part of a name, as in CO2."""
+SIGN_BEFORE = re.compile(r"(?:\A|[^\w)}\]])-(?:\\?[$\u20ac\u00a3] ?)?\Z|\\?[$\u20ac\u00a3]-\Z")
+UNWORKED_BEFORE = re.compile(
+    r"""(?: [0-9)}\]] [ ]? (?: [-+*/^\u00d7\u00b7\u00f7] | \\times | \\cdot | \\div )
+              [ ]? (?: \\?[$\u20ac\u00a3][ ]? )?   # 36/  9 +  $9 + $
+          | [0-9] (?: : | [eE][-+] )                # 10:30  1e-5
+          | \} [ ]? \{                              # \frac{36}{2}
+          | [\^_] \{? -?                            # 2^{4}  x_{2}
+          | \\sqrt [ ]? \{?
+        ) \Z""",
+    re.VERBOSE,
+)
+"""Text before a number that is the end of an expression: 36/2, 9 + 9, 2^{4}, 10:30."""
+EXPONENT = re.compile(r"[eE][+-]?[0-9]")
+LONGEST_BEFORE = 12
+"""Characters before a number that are looked at."""
+BOX = re.compile(r"\\(?:boxed|fbox)[ ]?\{")
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+
+LastAnswer = Literal["", "number", "box"]
+"""Part of a completion without tags that is its answer; empty: the whole of it."""
 
 
 def prompt_for_tags(alone: str, *, noun: str = "answer") -> str:
@@ -121,3 +150,56 @@ def same_number(gold: str, answer: str, *, tolerance: float = 0.0) -> bool:
     # Of the tolerance as it is written: 1e-6 as a float is a little less.
     apart = abs(Fraction(found) - Fraction(expected))
     return apart <= Fraction(repr(tolerance)) * abs(Fraction(expected))
+
+
+def last_number(text: str) -> str | None:
+    """Find the number in which a text ends: that of its last line ``#### 18``, else the last one.
+    None where there is none, or where it ends an expression that is not worked out.
+
+    >>> [last_number(text) for text in ("9+9 is 18.", "$1,080 a day", "#### 18\\n\\n2.", "36/2")]
+    ['18', '1080', '18', None]
+    """
+    if len(text) > LONGEST_TEXT:
+        return None
+    marked = AFTER_MARK.findall(text)
+    if marked and (number := number_in(marked[-1].strip())) is not None:
+        return f"{number:f}"
+
+    text = text.replace("{,}", ",").replace(",\\!", ",").translate(MINUS)
+    last = _last_match(IN_TEXT, text)
+    if last is None:
+        return None
+    before = text[max(0, last.start() - LONGEST_BEFORE) : last.start()]
+    if UNWORKED_BEFORE.search(before) or EXPONENT.match(text, last.end()):
+        return None
+    sign = "-" if SIGN_BEFORE.search(before) else ""
+    number = one_number(sign + last[0].rstrip(".,"))
+    return None if number is None else f"{number:f}"
+
+
+def last_box(text: str) -> str | None:
+    """Find what stands in the last ``\\boxed{}`` of a text, or None where nothing does.
+
+    >>> last_box(r"So $x = \\boxed{\\frac{1}{2}}$.")
+    '\\\\frac{1}{2}'
+    """
+    if len(text) > LONGEST_TEXT:
+        return None
+    begin = _last_match(BOX, text)
+    if begin is None:
+        return None
+    depth = 1
+    for found in BRACE.finditer(text, begin.end()):
+        depth += (found[0] == "{") - (found[0] == "}")
+        if not depth:
+            return text[begin.end() : found.start()]
+    return None
+
+
+def _last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    return next(iter(deque(pattern.finditer(text), maxlen=1)), None)
+
+
+LAST: Mapping[LastAnswer, Callable[[str], str | None]] = {"number": last_number, "box": last_box}
+LACKING: Mapping[LastAnswer, str] = {"number": "no number", "box": "nothing in a \\boxed{}"}
+"""Words for a text without what ``LAST`` finds."""

@@ -19,8 +19,11 @@ from potluck.tasks import sources
 from potluck.tasks.base import HeldTask, Split, Task, TaskError, binary_rewards, normalised
 from potluck.tasks.environments.task import EnvironmentTask, PlayOptions
 from potluck.tasks.grading import (
+    LACKING,
+    LAST,
     LONGEST_NUMBER,
     SYSTEM_PROMPTS,
+    LastAnswer,
     answer_in,
     number_in,
     one_number,
@@ -39,6 +42,8 @@ MOST_HELD_OUT = 512
 SPLITS: tuple[Split, ...] = "train", "validation", "out-of-distribution"
 RULES = ("question", "answer", "answer_after", "grading", "tags", "system_prompt")
 """Options that decide what the problems are and when one is solved: the digest has them."""
+LATER_RULES = ("tolerance", "last_answer")
+"""The same, where they are set: digests of tasks from before these options stay as they were."""
 TEMPLATE = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")
 """A place for a column, or a brace: doubled it is one, else a slip."""
 MESSAGES_AS_TEXT = re.compile(r"""\s*\[?\s*\{\s*(['"])(role|content|from)\1\s*:""")
@@ -65,7 +70,10 @@ class TableOptions(PlayOptions, frozen=True, kw_only=True):
     """True: rows that are no problems are left out and counted; False: they end the run."""
     tags: bool = True
     """True: the answer stands in <think></think><answer></answer>, with nothing outside; False: the
-    whole completion is the answer."""
+    whole completion is the answer, or what ``last_answer`` says."""
+    last_answer: LastAnswer = ""
+    """Part of a completion that is its answer, without ``tags``, so that it may reason before:
+    "number": its last number; "box": what its last ``\\boxed{}`` holds; empty: all of it."""
     system_prompt: str = ""
     """System prompt instead of a row's own and of the built-in one, which asks for the tags."""
     held_out: Amount | None = None
@@ -178,7 +186,10 @@ class Answered(HeldTask):
         return binary_rewards(right, completions)
 
     def _answer_in(self, text: str) -> str | None:
-        return answer_in(text) if self._rules.tags else text
+        if self._rules.tags:
+            return answer_in(text)
+        last = self._rules.last_answer
+        return LAST[last](text) if last else text
 
     def answer_of(self, text: str) -> str:
         """Find the answer that a text gives; empty: none that can be told."""
@@ -187,6 +198,8 @@ class Answered(HeldTask):
     def lacking(self, text: str) -> str:
         """Say what a text lacks of the form of an answer; empty: nothing, so far as can be told."""
         answer = self._answer_in(text)
+        if answer is None and self._rules.last_answer:
+            return LACKING[self._rules.last_answer]
         if answer is None:
             return "not <think>...</think><answer>...</answer>, and nothing beside it"
         if self._rules.grading == "number" and number_in(answer) is None:
@@ -218,6 +231,11 @@ class Table(Answered):
             raise TaskError(
                 f"task.tolerance is {rules.tolerance:g}, but grading {rules.grading!r} has none; "
                 f"set task.grading = 'number' or drop it"
+            )
+        if rules.last_answer and rules.tags:
+            raise TaskError(
+                f"task.last_answer is {rules.last_answer!r}, but with task.tags the answer stands "
+                f"between tags; set task.tags = false or drop it"
             )
         self.has_messages = False
         """True: some question is messages, so that rewards get messages too."""
@@ -259,7 +277,7 @@ class Table(Answered):
             some = rules.held_out or some
             found |= held_out(name, found["train"], some, lambda p: normalised(p.question))
         sizes = {split: len(problems) for split, problems in found.items()}
-        shown = (*RULES, "tolerance") if rules.tolerance else RULES
+        shown = (*RULES, *(key for key in LATER_RULES if getattr(rules, key)))
         chosen = ", ".join(f"{key}={getattr(rules, key)!r}" for key in shown)
         version = {"number": 3, "math": 4, "math-verify": 2}.get(rules.grading, 1)
         if rules.grading == "exact" and any(_is_composed(p) for its in found.values() for p in its):
