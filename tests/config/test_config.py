@@ -86,7 +86,9 @@ TASK_TABLES = [
     Math500Options(path="some/folder", grading="math-verify"),
     JsonlOptions(path="a.jsonl", question="prompt", grading="exact", tags=False, held_out=0),
     JsonlOptions(path="a.jsonl", tags=False, last_answer="box"),
+    JsonlOptions(path="a.jsonl", grading="choice", options=("a", "b"), answer_as="index-from-1"),
     HubOptions(dataset="a/b", train="train[:9]", answer_after="####"),
+    HubOptions(dataset="a/b", grading="choice", options="choices"),
     ReasoningGymOptions(dataset="chain_sum"),
     ReasoningGymOptions(
         dataset="gcd", parameters={"max_value": 9, "list": [1, [2.5]]}, other_parameters={"a": {}}

@@ -28,7 +28,8 @@ def made(task, **more):
 
 def kind(task, text, end="stop"):
     token_T = np.array([1], np.int32)
-    return fault_of(task, Completion("p", "a", 0, token_T, None, end), text).kind
+    problem = task.problem(task.ids("train")[0])
+    return fault_of(task, problem, Completion(problem.id, "a", 0, token_T, None, end), text).kind
 
 
 TAGGED = "<think>so</think><answer>{}</answer>"
@@ -97,6 +98,25 @@ def test_an_evaluation_counts_each_kind_and_keeps_examples(tmp_path):
         for example in fault["examples"]:
             asked = example["id"].rpartition("/")[2]
             assert example["expected"] == str(int(asked) + 2)
+
+
+@pytest.mark.parametrize("choice", [True, False])
+def test_an_evaluation_has_what_one_answer_earns_and_what_a_guess_does(tmp_path, choice):
+    model = tiny.save(tmp_path / "model")
+    rows = [{"question": f"{i}+0=", "some": ["0", "1", "2", "3"], "answer": "0"} for i in range(9)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    task = {"name": "jsonl", "path": str(tmp_path / "rows.jsonl"), "tags": False}
+    more = {"grading": "choice", "options": "some", "answer_as": "index", "system_prompt": "-"}
+    node = {"a": {"model": model}}
+    sampling = {"max_new_tokens": 4, "max_total_tokens": 200}
+    recipe = tmp_path / "case.json"
+    task |= more if choice else {}
+    tree = {"name": "r", "task": task, "sampling": sampling, "node": node}
+    recipe.write_text(json.dumps(tree))
+    request = EvaluationRequest(model, recipe=recipe, split="validation")
+    (split,) = evaluate_models(request, progress=lambda *step: None)["splits"]
+    told = {"answer": "A", "share": 1.0, "guess": 0.25}
+    assert split["constant"] == (told if choice else {"answer": "0", "share": 1.0, "guess": None})
 
 
 @pytest.mark.parametrize("texts, found", [

@@ -18,7 +18,7 @@ from potluck.tasks import sources as sources_module
 from potluck.tasks import table as table_module
 from potluck.tasks.base import overlaps
 from potluck.tasks.grading import ALONE, SYSTEM_PROMPTS, TAGS
-from potluck.tasks.table import HubOptions, JsonlOptions
+from potluck.tasks.table import Grading, HubOptions, JsonlOptions
 from tasks.graded import graded, tagged
 
 GOOD = {"question": "What is 9 + 9?", "answer": "18"}
@@ -73,8 +73,11 @@ def test_a_question_may_be_messages_and_their_system_prompt_holds(write):
 
 
 def test_the_built_in_prompt_asks_for_the_tags_where_tags_are_asked_for(write):
+    assert ALONE.keys() == set(get_args(Grading))
     for grading, alone in ALONE.items():
-        asked = table(write(GOOD), grading=grading).problem("jsonl/train/0").system
+        choice = {"options": "some"} if grading == "choice" else {}
+        row = GOOD | {"some": ["17", "18"]}
+        asked = table(write(row), grading=grading, **choice).problem("jsonl/train/0").system
         assert alone in asked
         assert all(tag in asked for tag in TAGS)
     for without in ({"tags": False}, {"answer": ""}):

@@ -29,7 +29,7 @@ from potluck.rollout.base import EngineSettings, GreedySampler, RandomSampler
 from potluck.rollout.cache import require_repeatable
 from potluck.rollout.hf import HFEngine
 from potluck.tasks import Split, Task
-from potluck.tasks.base import WORTH_TELLING, best_constant, environment_of
+from potluck.tasks.base import WORTH_TELLING, best_constant, environment_of, guess
 from potluck.types import Problem
 from potluck.version import __version__
 
@@ -110,7 +110,9 @@ def _constant(task: Task, config: RunConfig, problems: Sequence[Problem]) -> dic
     if config.reward or environment_of(task):
         return None
     found = best_constant(problems)
-    return found._asdict() if found and found.share >= WORTH_TELLING else None
+    if not found or found.share < WORTH_TELLING:
+        return None
+    return found._asdict() | {"guess": guess(task, problems)}
 
 
 def require_writable(file: Path) -> None:

@@ -148,7 +148,7 @@ def grade_samples(
     faults = dict[str, list[AnswerFault]]()
     for problem, c, text, reward in zip(asked, written, texts, rewards, strict=True):
         if reward <= 0:
-            fault = fault_of(task, c, text)
+            fault = fault_of(task, problem, c, text)
             end = text[-MOST_SHOWN:]
             told = AnswerFault(fault.kind, fault.what, problem.id, problem.answer[:MOST_SHOWN], end)
             faults.setdefault(problem.id, []).append(told)

@@ -38,7 +38,7 @@ from potluck.rollout.base import Engine, OpenWriting, RandomSampler
 from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.schedule import Share
 from potluck.tasks.base import environment_of, graded
-from potluck.tasks.faults import Commonest, commonest_answer, fault_of
+from potluck.tasks.faults import Commonest, Kind, commonest_answer, fault_of
 from potluck.types import Completion, Group, NonFiniteError, Problem, Row
 
 
@@ -143,15 +143,13 @@ class Node(Participant):
                 lines = sample(round, groups, update.scored, self.learner, size_bytes=room)
                 self.record.add_sample(lines)
         report = report_of(round, self.name, groups, update, habits, selection, arrived)
-        nothing = [row for group in groups for row in self._earned_nothing(group)]
+        nothing = Counter[str](kind for group in groups for kind in self._earned_nothing(group))
         constant = self._constant(groups)
         attendance, apart = self.pace.attendance, spent.server_mismatch
         first = None if apart is None else self.record.first("metrics", "server_apart")
         report = replace(
             report,
-            own_earned_nothing=dict(
-                Counter(fault_of(self.task, row.completion, row.text).kind for row in nothing)
-            ),
+            own_earned_nothing=dict(nothing),
             own_commonest_answer=constant.answer if constant else "",
             own_commonest_share=constant.share if constant else None,
             own_commonest_right=constant.right if constant else None,
@@ -165,10 +163,11 @@ class Node(Participant):
         )
         return self.keep(report)
 
-    def _earned_nothing(self, group: Group) -> list[Row]:
-        """List own completions of a group that earned nothing."""
+    def _earned_nothing(self, group: Group) -> list[Kind]:
+        """List why own completions of a group earned nothing."""
         pairs = zip(group.rows, group.rewards, strict=True)
-        return [row for row, pay in pairs if pay <= 0 and row.completion.author == self.name]
+        nothing = [row for row, pay in pairs if pay <= 0 and row.completion.author == self.name]
+        return [fault_of(self.task, group.problem, it.completion, it.text).kind for it in nothing]
 
     def _constant(self, groups: Sequence[Group]) -> Commonest | None:
         """Find the answer that this node's completions give most often."""

@@ -209,6 +209,14 @@ class Constant(NamedTuple):
     share: float
 
 
+def guess(task: Task, problems: Sequence[Problem]) -> float | None:
+    """Compute what a guess among the options earns on average; None: not all problems have some."""
+    of = cast("Callable[[Problem], float | None] | None", getattr(task, "guess", None))
+    found = [of(problem) for problem in problems] if of else []
+    known = [each for each in found if each is not None]
+    return sum(known) / len(known) if known and len(known) == len(found) else None
+
+
 def best_constant(problems: Iterable[Problem]) -> Constant | None:
     """Find the one answer that, given to every problem, earns most: a model may learn it alone.
     None: no problem has an answer of its own."""
@@ -227,11 +235,14 @@ def constants(task: Task) -> Iterator[str]:
         return
     for split in get_args(Split):
         ids = task.ids(split)
-        found = best_constant(map(task.problem, ids))
+        problems = [task.problem(id) for id in ids]
+        found = best_constant(problems)
         if found and found.share >= WORTH_TELLING and len(ids) >= FEWEST_TOLD:
+            blind = guess(task, problems)
+            beside = "" if blind is None else f" (a guess among the options {blind:.2f})"
             yield (
                 f"constant: {found.answer[:40]!r}, given to every {split} problem, earns "
-                f"{found.share:.2f}; a model that earns no more may have learned that alone"
+                f"{found.share:.2f}{beside}; a model that earns no more may have learned that alone"
             )
 
 
@@ -257,15 +268,22 @@ class DerivedTask:
     def graded(self, answers: Attempts) -> Graded:
         return graded(self._task, *answers)
 
-    def answer_of(self, text: str) -> str:
-        """Find the answer that a text gives, as the other task does; empty: none."""
-        answer_of = getattr(self._task, "answer_of", None)
-        return str(answer_of(text)) if answer_of else ""
+    def answer_of(self, problem: Problem, text: str) -> str:
+        """Find the answer that a text gives, as the task of the problem does; empty: none."""
+        answer_of = getattr(self._task_of(problem), "answer_of", None)
+        return str(answer_of(problem, text)) if answer_of else ""
 
-    def lacking(self, text: str) -> str:
-        """Say what a text lacks of the form of an answer, as the other task does."""
-        lacking = getattr(self._task, "lacking", None)
-        return str(lacking(text)) if lacking else ""
+    def lacking(self, problem: Problem, text: str) -> str:
+        """Say what a text lacks of the form of an answer, as the task of the problem does."""
+        lacking = getattr(self._task_of(problem), "lacking", None)
+        return str(lacking(problem, text)) if lacking else ""
+
+    def guess(self, problem: Problem) -> float | None:
+        """Compute what a guess among the options earns, as the task of the problem does."""
+        return guess(self._task_of(problem), [problem])
+
+    def _task_of(self, problem: Problem) -> Task:
+        return self._task
 
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
@@ -328,6 +346,9 @@ class WithOutOfDistribution(DerivedTask):
 
     def problem(self, id: str) -> Problem:
         return (self._other if id in self._elsewhere else self._task).problem(id)
+
+    def _task_of(self, problem: Problem) -> Task:
+        return self._other if problem.id in self._elsewhere else self._task
 
     def graded(self, answers: Attempts) -> Graded:
         """Grade; with the parts of each reward where all problems are of [task]."""

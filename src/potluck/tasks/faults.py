@@ -33,11 +33,11 @@ def commonest_answer(
 ) -> Commonest | None:
     """Find the commonest answer of ``texts``, each to its problem; None: no text has one, the task
     does not know answers, or all are to one problem."""
-    answer_of = cast("Callable[[str], str] | None", getattr(task, "answer_of", None))
+    answer_of = cast("Callable[[Problem, str], str] | None", getattr(task, "answer_of", None))
     golds = {problem.id: problem.answer.strip() for problem in problems}
     if answer_of is None or len(golds) < 2:
         return None
-    counts = Counter(filter(None, map(answer_of, texts)))
+    counts = Counter(filter(None, map(answer_of, problems, texts)))
     if not counts:
         return None
     answer, count = max(counts.items(), key=lambda item: item[1])
@@ -45,14 +45,14 @@ def commonest_answer(
     return Commonest(answer, count / len(texts), right / len(golds))
 
 
-def fault_of(task: Task, completion: Completion, text: str) -> Fault:
+def fault_of(task: Task, problem: Problem, completion: Completion, text: str) -> Fault:
     """Find why a completion that earned nothing did so, the plainest cause first. Tasks with a form
-    of answers have a method ``lacking(text)``, which tells what a text lacks of it."""
+    of answers have a method ``lacking(problem, text)``, which tells what a text lacks of it."""
     if completion.end != "stop":
         return Fault("cut", "cut off before their end")
     if not text.strip():
         return Fault("empty", "empty")
-    lacking = cast("Callable[[str], str] | None", getattr(task, "lacking", None))
-    if lacking and (lacks := lacking(text)):
+    lacking = cast("Callable[[Problem, str], str] | None", getattr(task, "lacking", None))
+    if lacking and (lacks := lacking(problem, text)):
         return Fault("form", lacks)
     return Fault("wrong", "a wrong answer")

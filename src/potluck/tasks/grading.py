@@ -83,9 +83,14 @@ ALONE = {
     "exact": "the answer alone, without further words",
     "math": "the number or expression alone, without words",
     "math-verify": "the number or expression alone, without words",
+    "choice": "the letter of the right option alone",
 }
 SYSTEM_PROMPTS = {grading: prompt_for_tags(alone) for grading, alone in ALONE.items()}
 """Default system prompt where ``tags`` are asked for and neither recipe nor row gives one."""
+PLAIN_PROMPTS = {
+    "choice": "Choose the right option, and end with its letter, like this: The answer is (X)."
+}
+"""The same without ``tags``; other gradings have none."""
 
 
 def answer_in(text: str) -> str | None:
@@ -166,7 +171,7 @@ def last_number(text: str) -> str | None:
         return f"{number:f}"
 
     text = text.replace("{,}", ",").replace(",\\!", ",").translate(MINUS)
-    last = _last_match(IN_TEXT, text)
+    last = last_match(IN_TEXT, text)
     if last is None:
         return None
     before = text[max(0, last.start() - LONGEST_BEFORE) : last.start()]
@@ -185,7 +190,7 @@ def last_box(text: str) -> str | None:
     """
     if len(text) > LONGEST_TEXT:
         return None
-    begin = _last_match(BOX, text)
+    begin = last_match(BOX, text)
     if begin is None:
         return None
     depth = 1
@@ -196,7 +201,8 @@ def last_box(text: str) -> str | None:
     return None
 
 
-def _last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """Find the last place of a pattern in a text."""
     return next(iter(deque(pattern.finditer(text), maxlen=1)), None)
 
 

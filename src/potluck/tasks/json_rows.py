@@ -6,6 +6,7 @@ import json
 import re
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator
+from decimal import Decimal
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import IO, Any, NamedTuple
 
 from potluck.file_forms import open_rows
 from potluck.tasks.base import TaskError
+from potluck.tasks.grading import LONGEST_NUMBER
 
 SourceRow = tuple[str, Any]
 """The place, for an error, and what the JSON there holds: anything at all."""
@@ -54,6 +56,23 @@ def row_of(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     repeated = Repeated(row)
     repeated.names = tuple(replaced)
     return repeated
+
+
+def text_of_value(value: Any) -> str | None:
+    """Write a text, or a number as its file has it and without an exponent; None: it is neither."""
+    match value:
+        case JsonNumber():
+            text = value.text
+        case float():
+            # The Hub's library has made a float of every number of the column.
+            text = str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+        case str() | int() if not isinstance(value, bool):
+            return str(value)
+        case _:
+            return None
+    if "e" in text.lower() and abs(Decimal(text).adjusted()) < LONGEST_NUMBER:
+        return f"{Decimal(text):f}"
+    return text
 
 
 DECODER = json.JSONDecoder(parse_float=JsonNumber, object_pairs_hook=row_of)

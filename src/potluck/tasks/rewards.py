@@ -133,10 +133,10 @@ class CustomRewards(DerivedTask):
             for reward in self._rewards:
                 _require_columns(reward, given)
 
-    def lacking(self, text: str) -> str:
+    def lacking(self, problem: Problem, text: str) -> str:
         """Functions have forms of their own: only the task's grading knows what a text lacks."""
         is_graded = any(reward.function is None for reward in self._rewards)
-        return super().lacking(text) if is_graded else ""
+        return super().lacking(problem, text) if is_graded else ""
 
     def try_once(self) -> None:
         """Call each function for a made-up group of the first problem, before any model is loaded.

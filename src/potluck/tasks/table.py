@@ -16,12 +16,30 @@ from msgspec import Meta
 
 from potluck.fields import Amount
 from potluck.tasks import sources
-from potluck.tasks.base import HeldTask, Split, Task, TaskError, binary_rewards, normalised
+from potluck.tasks.base import (
+    FEWEST_TOLD,
+    HeldTask,
+    Split,
+    Task,
+    TaskError,
+    binary_rewards,
+    normalised,
+)
+from potluck.tasks.choice import (
+    AnswerAs,
+    Option,
+    gold_of,
+    named_in_answer,
+    named_in_text,
+    options_of,
+    readings_of,
+    with_options,
+)
 from potluck.tasks.environments.task import EnvironmentTask, PlayOptions
 from potluck.tasks.grading import (
     LACKING,
     LAST,
-    LONGEST_NUMBER,
+    PLAIN_PROMPTS,
     SYSTEM_PROMPTS,
     LastAnswer,
     answer_in,
@@ -29,20 +47,20 @@ from potluck.tasks.grading import (
     one_number,
     same_number,
 )
-from potluck.tasks.json_rows import JsonNumber, Refuse, Repeated, SourceRow
+from potluck.tasks.json_rows import Refuse, Repeated, SourceRow, text_of_value
 from potluck.tasks.math.pool import Ask, are_right, require_algebra
 from potluck.tasks.sources import Parts, printable, refuse_all
 from potluck.types import Completion, Problem
 
 LONGEST_ANSWER = 200
 """Characters by which answers are compared to one another."""
-Grading = Literal["number", "exact", "math", "math-verify"]
+Grading = Literal["number", "exact", "math", "math-verify", "choice"]
 
 MOST_HELD_OUT = 512
 SPLITS: tuple[Split, ...] = "train", "validation", "out-of-distribution"
 RULES = ("question", "answer", "answer_after", "grading", "tags", "system_prompt")
 """Options that decide what the problems are and when one is solved: the digest has them."""
-LATER_RULES = ("tolerance", "last_answer")
+LATER_RULES = ("tolerance", "last_answer", "options", "answer_as")
 """The same, where they are set: digests of tasks from before these options stay as they were."""
 TEMPLATE = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|[{}]")
 """A place for a column, or a brace: doubled it is one, else a slip."""
@@ -62,8 +80,15 @@ class TableOptions(PlayOptions, frozen=True, kw_only=True):
     """Mark in the answer column after which the answer stands: "####" in GSM8K."""
     grading: Grading = "number"
     """Rule for a right answer: the same decimal number; the same text; one finished answer in
-    mathematics; or what math-verify finds equal (the last two: extra ``math``). For anything else
-    give a ``[[reward]]``."""
+    mathematics, or what math-verify finds equal (both: extra ``math``); the same one of several
+    ``options``. For anything else give a ``[[reward]]``."""
+    options: str | tuple[str, ...] = ""
+    """Column with the options of multiple choice, with ``grading = "choice"``: a list, or a mapping
+    of letters; or the columns that hold one option each. They are asked below the question."""
+    answer_as: AnswerAs = ""
+    """Form of the right answer in the column ``answer``, with ``grading = "choice"``: "label" is an
+    option's letter, "index" its place from 0, "index-from-1" its place from 1, "text" its text;
+    empty: a label, an index from 0 or a text, where no two of them contradict each other."""
     tolerance: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     """Relative error that an answer may have, with ``grading = "number"``."""
     skip_bad: bool = False
@@ -75,7 +100,8 @@ class TableOptions(PlayOptions, frozen=True, kw_only=True):
     """Part of a completion that is its answer, without ``tags``, so that it may reason before:
     "number": its last number; "box": what its last ``\\boxed{}`` holds; empty: all of it."""
     system_prompt: str = ""
-    """System prompt instead of a row's own and of the built-in one, which asks for the tags."""
+    """System prompt instead of a row's own and of the built-in one, which asks for the tags, or in
+    multiple choice without tags for a letter."""
     held_out: Amount | None = None
     """Training problems to hold out without a validation part; not given: a tenth, 512 at most."""
     validation: str = ""
@@ -165,6 +191,15 @@ class Answered(HeldTask):
         self._rules = rules
         super().__init__(version, splits, problems)
 
+    def options(self, problem: Problem) -> Sequence[Option]:
+        """Look up the options of a problem of multiple choice; empty: it is none."""
+        return ()
+
+    def guess(self, problem: Problem) -> float | None:
+        """Compute what a guess among the options earns; None: there are none."""
+        options = self.options(problem)
+        return 1 / len(options) if options else None
+
     def rewards(
         self, problems: Sequence[Problem], completions: Sequence[Completion], texts: Sequence[str]
     ) -> list[float]:
@@ -173,11 +208,13 @@ class Answered(HeldTask):
             raise TaskError("there are no answers to grade by; give a [[reward]]")
         # A completion that earns nothing anyway is not read: algebra is the slow part.
         ended = [c.end == "stop" for c in completions]
-        pairs = zip(ended, texts, strict=True)
-        answers = [self._answer_in(text) if over else None for over, text in pairs]
+        triples = zip(ended, problems, texts, strict=True)
+        answers = [self._answer_in(p, text) if over else None for over, p, text in triples]
         asked = list(zip(problems, answers, strict=True))
         if rules.grading in ("math", "math-verify"):
             right = are_right([Ask(p.question, p.answer, a, rules.grading) for p, a in asked])
+        elif rules.grading == "choice":
+            right = [p.answer == a for p, a in asked]
         elif rules.grading == "exact":
             right = [a is not None and _same_text(p.answer, a) for p, a in asked]
         else:
@@ -185,24 +222,30 @@ class Answered(HeldTask):
             right = [a is not None and same_number(p.answer, a, tolerance=by) for p, a in asked]
         return binary_rewards(right, completions)
 
-    def _answer_in(self, text: str) -> str | None:
-        if self._rules.tags:
-            return answer_in(text)
-        last = self._rules.last_answer
-        return LAST[last](text) if last else text
-
-    def answer_of(self, text: str) -> str:
-        """Find the answer that a text gives; empty: none that can be told."""
-        return (self._answer_in(text) or "").strip()[:LONGEST_ANSWER]
-
-    def lacking(self, text: str) -> str:
-        """Say what a text lacks of the form of an answer; empty: nothing, so far as can be told."""
-        answer = self._answer_in(text)
-        if answer is None and self._rules.last_answer:
-            return LACKING[self._rules.last_answer]
+    def _answer_in(self, problem: Problem, text: str) -> str | None:
+        rules = self._rules
+        answer = answer_in(text) if rules.tags else text
         if answer is None:
+            return None
+        if options := self.options(problem):
+            return (named_in_answer if rules.tags else named_in_text)(answer, options)
+        return LAST[rules.last_answer](text) if rules.last_answer else answer
+
+    def answer_of(self, problem: Problem, text: str) -> str:
+        """Find the answer that a text gives; empty: none that can be told."""
+        return (self._answer_in(problem, text) or "").strip()[:LONGEST_ANSWER]
+
+    def lacking(self, problem: Problem, text: str) -> str:
+        """Say what a text lacks of the form of an answer; empty: nothing, so far as can be told."""
+        rules = self._rules
+        if rules.tags and answer_in(text) is None:
             return "not <think>...</think><answer>...</answer>, and nothing beside it"
-        if self._rules.grading == "number" and number_in(answer) is None:
+        answer = self._answer_in(problem, text)
+        if answer is None:
+            return (
+                LACKING[rules.last_answer] if rules.last_answer else "no option, or more than one"
+            )
+        if rules.grading == "number" and number_in(answer) is None:
             return "no number alone where the answer is to be"
         return ""
 
@@ -237,6 +280,7 @@ class Table(Answered):
                 f"task.last_answer is {rules.last_answer!r}, but with task.tags the answer stands "
                 f"between tags; set task.tags = false or drop it"
             )
+        _require_choice(rules)
         self.has_messages = False
         """True: some question is messages, so that rewards get messages too."""
         _require_template(rules.question)
@@ -245,15 +289,23 @@ class Table(Answered):
         # Columns that rewards get otherwise than the data has them, each with a first example.
         self._note_columns, self._left_out = dict[str, str](), dict[str, str]()
         repeated = dict[str, str]()
+        self._options: dict[str, Sequence[Option]] = {}
+        # Letters of the answers that were read as an index from 0.
+        indexed = list[str]()
         found: dict[Split, list[Problem]] = {split: [] for split in SPLITS}
         for split, rows in parts.items():
             for i, (where, row) in enumerate(rows):
                 id = f"{name}/{split}/{i}"
                 try:
-                    found[split].append(problem_of(id, row, where, rules))
+                    problem = problem_of(id, row, where, rules)
                 except TaskError as error:
                     bad.append(str(error))
                     continue
+                found[split].append(problem)
+                if rules.options:
+                    options = self._options[id] = options_of(row, rules.options, where)
+                    if rules.answer and _is_indexed(row, where, rules, options):
+                        indexed.append(problem.answer)
                 if isinstance(row, Repeated):
                     for key in row.names:
                         repeated.setdefault(key, f"{key[:40]!r} ({where})")
@@ -264,6 +316,7 @@ class Table(Answered):
         if bad := [*map(str, unreadable), *bad]:
             self.notes = _notes_on_bad(name, bad, sum(map(len, found.values())), rules.skip_bad)
         self.notes += _notes_on_columns(name, self._note_columns, self._left_out)
+        self.notes += _notes_on_indices(name, indexed)
         if repeated:
             self.notes += (
                 f"{name}: names that stand twice in a row with unlike values, of which the last "
@@ -288,6 +341,47 @@ class Table(Answered):
     def row(self, id: str) -> Mapping[str, Any]:
         """Look up the columns of the problem's row that JSON can hold."""
         return self._rows[self.problem(id).id]
+
+    def options(self, problem: Problem) -> Sequence[Option]:
+        return self._options.get(problem.id, ())
+
+
+def _require_choice(rules: TableOptions) -> None:
+    """Raise TaskError where the keys of multiple choice stand without each other, or with one of
+    another grading."""
+    if rules.grading == "choice" and not rules.options:
+        raise TaskError(
+            "task.grading is 'choice', but task.options is empty; name the column with the options"
+        )
+    for key in ("options", "answer_as"):
+        if rules.grading != "choice" and (value := getattr(rules, key)):
+            raise TaskError(
+                f"task.{key} is {value!r}, but grading {rules.grading!r} has no options; set "
+                f"task.grading = 'choice' or drop it"
+            )
+    if rules.grading == "choice" and rules.last_answer:
+        raise TaskError(
+            f"task.last_answer is {rules.last_answer!r}, but grading 'choice' finds the option in "
+            f"a text by itself; drop it"
+        )
+
+
+def _is_indexed(
+    row: Mapping[str, Any], where: str, rules: TableOptions, options: Sequence[Option]
+) -> bool:
+    """Tell whether the answer was read as an index because nothing else fitted."""
+    readings = readings_of(_answer_text(row, where, rules), options, rules.answer_as)
+    return not rules.answer_as and set(readings) == {"index"}
+
+
+def _notes_on_indices(name: str, letters: Sequence[str]) -> tuple[str, ...]:
+    """Tell of answers that may count from 1 and were read as counting from 0."""
+    if len(letters) < FEWEST_TOLD or "A" in letters:
+        return ()
+    return (
+        f"{name}: {len(letters)} answers are read as the index of an option, from 0, and none is "
+        f"0; if they count from 1, set task.answer_as = 'index-from-1', else 'index'",
+    )
 
 
 def _is_composed(problem: Problem) -> bool:
@@ -331,8 +425,12 @@ def problem_of(id: str, row: Any, where: str, rules: TableOptions) -> Problem:
     is_template = "{" in rules.question or "}" in rules.question
     asked = (_filled if is_template else _column)(row, rules.question, where)
     system, question = _asked(asked, rules.question, where)
-    built_in = SYSTEM_PROMPTS[rules.grading] if rules.tags and rules.answer else ""
-    answer = _answer(row, where, rules) if rules.answer else ""
+    options = options_of(row, rules.options, where) if rules.options else []
+    if options:
+        question = with_options(question, options)
+    prompts = SYSTEM_PROMPTS if rules.tags else PLAIN_PROMPTS
+    built_in = prompts.get(rules.grading, "") if rules.answer else ""
+    answer = _answer(row, where, rules, options) if rules.answer else ""
     return Problem(id, question, answer, rules.system_prompt or system or built_in)
 
 
@@ -353,19 +451,9 @@ def _require_template(question: str) -> None:
 def _cell(row: Mapping[str, Any], key: str, where: str) -> str:
     """Read a text, or a number as its file has it and without an exponent."""
     value = _column(row, key, where)
-    match value:
-        case JsonNumber():
-            text = value.text
-        case float():
-            # The Hub's library has made a float of every number of the column.
-            text = str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
-        case str() | int() if not isinstance(value, bool):
-            return str(value)
-        case _:
-            found = reprlib.repr(value)
-            raise TaskError(f"{where} has {found} as {key!r}; expected a text or a number")
-    if "e" in text.lower() and abs(Decimal(text).adjusted()) < LONGEST_NUMBER:
-        return f"{Decimal(text):f}"
+    if (text := text_of_value(value)) is None:
+        found = reprlib.repr(value)
+        raise TaskError(f"{where} has {found} as {key!r}; expected a text or a number")
     return text
 
 
@@ -437,7 +525,21 @@ def _content(message: Any, key: str, where: str) -> str | None:
     return "\n".join(texts)
 
 
-def _answer(row: Mapping[str, Any], where: str, rules: TableOptions) -> str:
+def _answer(
+    row: Mapping[str, Any], where: str, rules: TableOptions, options: Sequence[Option]
+) -> str:
+    text = _answer_text(row, where, rules)
+    if options:
+        return gold_of(text, options, rules.answer_as, rules.answer, where)
+    if rules.grading == "number" and one_number(text) is None:
+        raise TaskError(
+            f"{where} has {reprlib.repr(text)} as {rules.answer!r}; grading = 'number' needs one "
+            f"decimal number; choose task.grading = 'exact' or 'math'"
+        )
+    return text.strip()
+
+
+def _answer_text(row: Mapping[str, Any], where: str, rules: TableOptions) -> str:
     if rules.answer not in row:
         otherwise = ", or set task.answer = '' and let a [[reward]] read it"
         raise _no_column(row, rules.answer, where, otherwise)
@@ -449,13 +551,7 @@ def _answer(row: Mapping[str, Any], where: str, rules: TableOptions) -> str:
                 f"{where} has an {rules.answer!r} without {rules.answer_after!r}, which ends in "
                 f"{reprlib.repr(before[-30:])}; expected '{rules.answer_after} 18'"
             )
-    printable(text, rules.answer, where, expected="what is right")
-    if rules.grading == "number" and one_number(text) is None:
-        raise TaskError(
-            f"{where} has {reprlib.repr(text)} as {rules.answer!r}; grading = 'number' needs one "
-            f"decimal number; choose task.grading = 'exact' or 'math'"
-        )
-    return text.strip()
+    return printable(text, rules.answer, where, expected="what is right")
 
 
 def _as_texts(row: Mapping[str, Any], changed: dict[str, str]) -> dict[str, Any]:

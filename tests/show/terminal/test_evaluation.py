@@ -70,6 +70,13 @@ def test_one_model_has_a_value_and_no_letter_and_no_verdict():
     ]
 
 
+def test_one_answer_to_all_is_told_and_beside_it_a_guess_where_there_are_options():
+    for blind, told in ((None, "0.270\n"), (0.25, "0.270, a guess among the options 0.250\n")):
+        constant = {"answer": "B", "share": 0.27, "guess": blind}
+        said = shown(found(alone(), constant=constant), width=120)
+        assert f"the one answer 'B' to all of them would earn {told}" in said
+
+
 def test_two_models_have_letters_their_difference_and_a_verdict_by_measure():
     report = found(
         paired("A"), paired(None, "pass@1"), paired("B", "pass@8"),
@@ -122,7 +129,7 @@ def test_what_limits_the_numbers_is_said_and_only_then():
     assert not set(STEERS) & set(loud)
     assert "rewards are not all 0 or 1" in loud
     assert "would earn" not in loud
-    constant = {"answer": "1", "share": 0.27}
+    constant = {"answer": "1", "share": 0.27, "guess": None}
     assert "the one answer '1' to all of them would earn 0.270" in shown(
         found(alone(), constant=constant)
     )

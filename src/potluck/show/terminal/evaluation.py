@@ -88,7 +88,9 @@ def _remarks(split: Mapping[str, Any]) -> Iterator[str]:
                 yield from _example(each["kind"], example)
     if constant := split["constant"]:
         answer = printable(constant["answer"], 40)
-        yield f"the one answer {answer!r} to all of them would earn {constant['share']:.3f}"
+        blind = constant["guess"]
+        beside = "" if blind is None else f", a guess among the options {blind:.3f}"
+        yield f"the one answer {answer!r} to all of them would earn {constant['share']:.3f}{beside}"
     if not split["binary"]:
         yield "rewards are not all 0 or 1: greedy is their mean; right means a reward of 1 or more"
 
