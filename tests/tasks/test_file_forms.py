@@ -421,15 +421,10 @@ FOREIGN = {
         json.dumps({"question": [{"from": "human", "value": "9?"}], "answer": 1}),
         "messages with 'role' and 'content'",
     ),
-    "examples before": (
+    "two users": (
         "rows.jsonl",
-        json.dumps(
-            {
-                "question": [{"role": r, "content": "9"} for r in ("user", "assistant", "user")],
-                "answer": 1,
-            }
-        ),
-        "; put the turns before into its text",
+        json.dumps({"question": [{"role": "user", "content": "9"}] * 2, "answer": 1}),
+        "expected 'user' and 'assistant' in turn, 'user' last, 'system' first or not",
     ),
     "an answer at the end": (
         "rows.jsonl",

@@ -98,6 +98,8 @@ class Attempts(NamedTuple):
 
 WORTH_TELLING = 0.2
 """Share of the problems from which on an answer that is right for all of them is told."""
+LEAST_SHOWN = 20
+"""Characters of a question that does not stand in another text by chance."""
 FEWEST_TOLD = 20
 """Number of problems from which on such a share says something."""
 LARGEST_REWARD = 1e30
@@ -200,6 +202,21 @@ def overlaps(task: Task) -> Iterator[str]:
             count = f"{len(same)} of {len(asked[later])} {later} problems"
             be = "is" if len(same) == 1 else "are"
             yield f"overlap: {count} {be} also in {earlier}, first {same[0]}"
+    if not environment_of(task):
+        yield from _shown_before(task, asked)
+
+
+def _shown_before(task: Task, asked: Mapping[Split, Mapping[str, str]]) -> Iterator[str]:
+    """Yield a line on each split to be measured on of which questions stand in the text before the
+    first problem, as worked examples."""
+    first = next((id for questions in asked.values() for id in questions), None)
+    before = normalised(task.problem(first).system) if first else ""
+    for split, questions in asked.items():
+        long = [id for id, question in questions.items() if len(question) >= LEAST_SHOWN]
+        same = [id for id in long if questions[id] in before] if before else []
+        if same and split != "train":
+            count = f"{len(same)} of {len(questions)} {split} problems"
+            yield f"overlap: {count} stand in the text before the questions, first {same[0]}"
 
 
 class Constant(NamedTuple):

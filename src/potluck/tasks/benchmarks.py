@@ -10,16 +10,19 @@ Sources: Cobbe et al. 2021, arXiv:2110.14168, 7,473 problems to train, 1,319 to 
 al. 2021, arXiv:2103.03874, the 500 of Lightman et al. 2023, arXiv:2305.20050.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal, get_args
 
 from msgspec import structs
 
+from potluck.fields import Count
 from potluck.tasks.base import Split, TaskError, TaskOptions
 from potluck.tasks.grading import LastAnswer, prompt_for_tags
+from potluck.tasks.json_rows import SourceRow
 from potluck.tasks.math.pool import MathGrading, require_algebra
-from potluck.tasks.sources import file_rows, hub_rows
+from potluck.tasks.sources import FILES, file_rows, hub_rows
 from potluck.tasks.table import Answered, TableOptions, held_out, problem_of
 from potluck.types import Problem
 
@@ -42,6 +45,12 @@ class BenchmarkOptions(TaskOptions, frozen=True, kw_only=True):
     system_prompt: str = ""
     """System prompt instead of the built-in one, which asks for <think> and <answer> tags; without
     tags MATH-500's asks for a box, and GSM8K has none."""
+    examples: str = ""
+    """File with worked examples, which stand before each question as ``Question: ...`` and
+    ``Answer: ...`` (docs/tasks.md): rows as the task's own, such as GSM8K's train.jsonl."""
+    shots: Count = 4
+    """Number of ``examples`` before each question: the first that are not the problem itself, and
+    no problem to validate or to test with."""
     tags: bool = True
     """True: the answer stands in <think></think><answer></answer>, with nothing outside; False: it
     is the last number of a completion (GSM8K), or what its last ``\\boxed{}`` holds (MATH-500)."""
@@ -67,6 +76,12 @@ class BenchmarkOptions(TaskOptions, frozen=True, kw_only=True):
             rows = hub_rows(*self.home, part, empty="task.path is empty", way_out=way_out)
         return [problem_of(f"{ids}/{i}", row, where, rules) for i, (where, row) in enumerate(rows)]
 
+    def example_rows(self, rules: TableOptions) -> Iterable[SourceRow]:
+        """Read the rows of ``examples``, if there are any."""
+        if not self.examples:
+            return ()
+        return file_rows(self.examples, f"{FILES} in task.examples", names=[rules.question])
+
 
 class Gsm8kOptions(BenchmarkOptions, frozen=True, kw_only=True, tag_field="name", tag="gsm8k"):
     """GSM8K: word problems whose answer is one number."""
@@ -85,7 +100,13 @@ class Gsm8kOptions(BenchmarkOptions, frozen=True, kw_only=True, tag_field="name"
         if self.grading == "math-verify":
             require_algebra()
         prompt = self.system_prompt or (GSM8K_PROMPT if self.tags else "")
-        rules = TableOptions(answer_after="####", tags=self.tags, system_prompt=prompt)
+        rules = TableOptions(
+            answer_after="####",
+            tags=self.tags,
+            system_prompt=prompt,
+            examples=self.examples,
+            shots=self.shots,
+        )
         files = "train.jsonl and test.jsonl of GSM8K"
         train, test = (
             [
@@ -102,7 +123,8 @@ class Gsm8kOptions(BenchmarkOptions, frozen=True, kw_only=True, tag_field="name"
         version = f"gsm8k {form}, {number}; validation from {self.validation}"
         last: LastAnswer = "" if self.tags else "number"
         graded = structs.replace(rules, grading=self.grading, last_answer=last)
-        return Answered(graded, version, splits, [*train, *test])
+        examples = self.example_rows(rules)
+        return Answered(graded, version, splits, [*train, *test], examples=examples)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -123,15 +145,20 @@ class Math500Options(BenchmarkOptions, frozen=True, kw_only=True, tag_field="nam
 
     def make(self) -> Answered:
         require_algebra()
+        plain = "" if self.examples else BOX_PROMPT
         rules = TableOptions(
             question="problem",
             grading=self.grading,
-            system_prompt=self.system_prompt or (MATH500_PROMPT if self.tags else BOX_PROMPT),
+            system_prompt=self.system_prompt or (MATH500_PROMPT if self.tags else plain),
             tags=self.tags,
             last_answer="" if self.tags else "box",
+            examples=self.examples,
+            shots=self.shots,
+            worked="solution",
         )
         problems = self.problems("test", "math500", rules, "test.jsonl of MATH-500")
         number, finished = (4, "one finished answer, ") if self.grading == "math" else (2, "")
         form = f"{number}: the tags in order" if self.tags else "1 without tags: the last box"
         version = f"math500 {form}, {finished}math-verify 0.9"
-        return Answered(rules, version, {"out-of-distribution": problems})
+        splits: dict[Split, list[Problem]] = {"out-of-distribution": problems}
+        return Answered(rules, version, splits, examples=self.example_rows(rules))

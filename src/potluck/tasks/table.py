@@ -5,16 +5,17 @@ import hashlib
 import json
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
-from itertools import islice
+from itertools import chain, islice
 from typing import Annotated, Any, ClassVar, Literal
 from unicodedata import normalize
 
+import numpy as np
 from msgspec import Meta
 
-from potluck.fields import Amount
+from potluck.fields import Amount, Count
 from potluck.tasks import sources
 from potluck.tasks.base import (
     FEWEST_TOLD,
@@ -36,11 +37,13 @@ from potluck.tasks.choice import (
     with_options,
 )
 from potluck.tasks.environments.task import EnvironmentTask, PlayOptions
+from potluck.tasks.examples import Example, examples_for, with_examples
 from potluck.tasks.grading import (
     LACKING,
     LAST,
     PLAIN_PROMPTS,
     SYSTEM_PROMPTS,
+    TAGS,
     LastAnswer,
     answer_in,
     number_in,
@@ -99,6 +102,14 @@ class TableOptions(PlayOptions, frozen=True, kw_only=True):
     last_answer: LastAnswer = ""
     """Part of a completion that is its answer, without ``tags``, so that it may reason before:
     "number": its last number; "box": what its last ``\\boxed{}`` holds; empty: all of it."""
+    examples: str = ""
+    """File, or split of the data set, with worked examples in the columns of the task: some of them
+    stand before each question, as ``Question: ...`` and ``Answer: ...`` (docs/tasks.md)."""
+    shots: Count = 4
+    """Number of ``examples`` before each question: the first that are not the problem itself, and
+    no problem to validate with."""
+    worked: str = ""
+    """Column of ``examples`` with the worked answers; empty: the column ``answer``."""
     system_prompt: str = ""
     """System prompt instead of a row's own and of the built-in one, which asks for the tags, or in
     multiple choice without tags for a letter."""
@@ -186,14 +197,69 @@ class Answered(HeldTask):
         version: str,
         splits: Mapping[Split, Sequence[Problem]],
         problems: Iterable[Problem] | None = None,
+        *,
+        examples: Iterable[SourceRow] = (),
+        options: Mapping[str, Sequence[Option]] | None = None,
     ) -> None:
-        """Take the problems as ``HeldTask`` does; ``version`` begins the digest."""
-        self._rules = rules
-        super().__init__(version, splits, problems)
+        """Take the problems as ``HeldTask`` does; ``version`` begins the digest, ``options`` are of
+        multiple choice, by ids. ``examples``: rows, of which some are put before each question.
+        Raise TaskError where they are too few."""
+        self._rules, self._options = rules, dict(options or {})
+        known = [*chain.from_iterable(splits.values())] if problems is None else [*problems]
+        if rules.examples:
+            train = {problem.id for problem in splits.get("train", ())}
+            held = {normalised(problem.question) for problem in known if problem.id not in train}
+            some = self._candidates(examples, held)
+            shown = {p.id: with_examples(p, examples_for(p, some, rules.shots)) for p in known}
+            splits = {split: [shown[p.id] for p in its] for split, its in splits.items()}
+            known = [*shown.values()]
+        super().__init__(version, splits, known)
+
+    def _candidates(self, rows: Iterable[SourceRow], held: Collection[str]) -> list[Example]:
+        """Read the first examples of ``rows`` that are not ``held`` out, one more than are shown:
+        one may be the problem itself. Add a note on those that are left out or earn nothing."""
+        rules, found = self._rules, dict[str, Example]()
+        left_out, unpaid = list[str](), list[str]()
+        for i, (where, row) in enumerate(rows):
+            problem = problem_of(f"examples/{i}", row, where, rules)
+            asked = normalised(problem.question)
+            if asked in held:
+                left_out.append(where)
+                continue
+            if rules.options:
+                self._options[problem.id] = options_of(row, rules.options, where)
+            text = _worked(row, where, rules, problem)
+            found.setdefault(asked, Example(problem.question, text))
+            if len(found) > rules.shots:
+                break
+            if rules.answer and not self._pays(problem, text):
+                unpaid.append(where)
+        if len(found) < rules.shots:
+            raise TaskError(
+                f"task.examples is {rules.examples}, with {len(found)} examples that are not held "
+                f"out, but task.shots is {rules.shots}; give more, or lower it"
+            )
+        if left_out:
+            self.notes += (
+                f"examples: {len(left_out)} rows are problems that are held out, and are not "
+                f"shown, first {left_out[0]}",
+            )
+        if unpaid:
+            self.notes += (
+                f"examples: the answers of {len(unpaid)} would earn nothing as completions, first "
+                f"{unpaid[0]}; they teach a form that is not graded",
+            )
+        return list(found.values())
+
+    def _pays(self, problem: Problem, text: str) -> bool:
+        """Tell whether a text would be right as a completion."""
+        token_T = np.zeros(1, np.int32)
+        written = Completion(problem.id, "example", 0, token_T, None, "stop")
+        return self.rewards([problem], [written], [text]) == [1.0]
 
     def options(self, problem: Problem) -> Sequence[Option]:
         """Look up the options of a problem of multiple choice; empty: it is none."""
-        return ()
+        return self._options.get(problem.id, ())
 
     def guess(self, problem: Problem) -> float | None:
         """Compute what a guess among the options earns; None: there are none."""
@@ -281,6 +347,7 @@ class Table(Answered):
                 f"between tags; set task.tags = false or drop it"
             )
         _require_choice(rules)
+        _require_examples(rules)
         self.has_messages = False
         """True: some question is messages, so that rewards get messages too."""
         _require_template(rules.question)
@@ -289,7 +356,7 @@ class Table(Answered):
         # Columns that rewards get otherwise than the data has them, each with a first example.
         self._note_columns, self._left_out = dict[str, str](), dict[str, str]()
         repeated = dict[str, str]()
-        self._options: dict[str, Sequence[Option]] = {}
+        options = dict[str, Sequence[Option]]()
         # Letters of the answers that were read as an index from 0.
         indexed = list[str]()
         found: dict[Split, list[Problem]] = {split: [] for split in SPLITS}
@@ -303,8 +370,8 @@ class Table(Answered):
                     continue
                 found[split].append(problem)
                 if rules.options:
-                    options = self._options[id] = options_of(row, rules.options, where)
-                    if rules.answer and _is_indexed(row, where, rules, options):
+                    options[id] = options_of(row, rules.options, where)
+                    if rules.answer and _is_indexed(row, where, rules, options[id]):
                         indexed.append(problem.answer)
                 if isinstance(row, Repeated):
                     for key in row.names:
@@ -336,14 +403,13 @@ class Table(Answered):
         if rules.grading == "exact" and any(_is_composed(p) for its in found.values() for p in its):
             version = 2
         known = f"Rules({chosen}), {sizes}, columns {columns.hexdigest()}"
-        super().__init__(rules, f"table {version}: {name}, {known}", found)
+        examples = rules.rows("examples", rules.examples, refuse_all) if rules.examples else ()
+        version_of = f"table {version}: {name}, {known}"
+        super().__init__(rules, version_of, found, examples=examples, options=options)
 
     def row(self, id: str) -> Mapping[str, Any]:
         """Look up the columns of the problem's row that JSON can hold."""
         return self._rows[self.problem(id).id]
-
-    def options(self, problem: Problem) -> Sequence[Option]:
-        return self._options.get(problem.id, ())
 
 
 def _require_choice(rules: TableOptions) -> None:
@@ -363,6 +429,21 @@ def _require_choice(rules: TableOptions) -> None:
         raise TaskError(
             f"task.last_answer is {rules.last_answer!r}, but grading 'choice' finds the option in "
             f"a text by itself; drop it"
+        )
+
+
+def _require_examples(rules: TableOptions) -> None:
+    """Raise TaskError for a column of examples without any, and for examples of one answer in a
+    task of several turns."""
+    if rules.worked and not rules.examples:
+        raise TaskError(
+            f"task.worked is {rules.worked!r}, a column of task.examples, which is empty; name "
+            f"their file or drop it"
+        )
+    if rules.examples and (keys := list(rules.code)):
+        raise TaskError(
+            f"task.examples are answers of one turn, but task.{keys[0]} answers in several; put "
+            f"them into task.system_prompt, or drop one of the two"
         )
 
 
@@ -424,14 +505,36 @@ def problem_of(id: str, row: Any, where: str, rules: TableOptions) -> Problem:
         raise TaskError(f"{where} is {reprlib.repr(row)}; expected an object with a question")
     is_template = "{" in rules.question or "}" in rules.question
     asked = (_filled if is_template else _column)(row, rules.question, where)
-    system, question = _asked(asked, rules.question, where)
+    system, before, question = _asked(asked, rules.question, where)
+    if before and rules.examples:
+        raise TaskError(
+            f"{where} has {len(before)} examples of its own in {rules.question!r}; drop them, or "
+            f"task.examples"
+        )
     options = options_of(row, rules.options, where) if rules.options else []
     if options:
         question = with_options(question, options)
-    prompts = SYSTEM_PROMPTS if rules.tags else PLAIN_PROMPTS
+    prompts = SYSTEM_PROMPTS if rules.tags else {} if rules.examples else PLAIN_PROMPTS
     built_in = prompts.get(rules.grading, "") if rules.answer else ""
     answer = _answer(row, where, rules, options) if rules.answer else ""
-    return Problem(id, question, answer, rules.system_prompt or system or built_in)
+    problem = Problem(id, question, answer, rules.system_prompt or system or built_in)
+    return with_examples(problem, before) if before else problem
+
+
+def _worked(row: Any, where: str, rules: TableOptions, problem: Problem) -> str:
+    """Write the answer of an example as a model would: a worked text, or the right answer, in tags
+    where the task asks for them."""
+    if not (key := rules.worked or rules.answer):
+        raise TaskError("task.examples have no answers; name their column in task.worked")
+    if rules.options and not rules.worked:
+        text = problem.answer
+    else:
+        text = printable(_cell(row, key, where), key, where, expected="a worked answer").strip()
+    if not (rules.tags and rules.answer) or all(tag in text for tag in TAGS):
+        return text
+    before, mark, _ = text.partition(rules.answer_after) if rules.answer_after else ("", "", "")
+    thoughts = before.strip() if mark else text if rules.worked else ""
+    return f"<think>{thoughts}</think><answer>{problem.answer}</answer>"
 
 
 def _filled(row: Mapping[str, Any], template: str, where: str) -> str:
@@ -477,10 +580,10 @@ def _with_keys(name: str, value: Mapping[str, Any]) -> str:
     return f"{name[:40]} (with {keys})" if keys else name[:40]
 
 
-def _asked(value: Any, key: str, where: str) -> tuple[str, str]:
-    """Read (system prompt, question)."""
+def _asked(value: Any, key: str, where: str) -> tuple[str, list[Example], str]:
+    """Read (system prompt, examples before the question, question)."""
     if isinstance(value, str):
-        return "", printable(value, key, where, expected="a problem")
+        return "", [], printable(value, key, where, expected="a problem")
     messages = value if isinstance(value, list) else [value]
     contents = [_content(message, key, where) for message in messages]
     if None in contents:
@@ -490,17 +593,18 @@ def _asked(value: Any, key: str, where: str) -> tuple[str, str]:
         )
     roles = [message.get("role") for message in messages]
     said = [printable(text or "", key, where, expected="a problem") for text in contents]
-    if roles not in (["user"], ["system", "user"]):
+    system = said.pop(0) if roles[:1] == ["system"] else ""
+    turns = roles[1:] if system else roles
+    if turns != ["user", "assistant"] * (len(turns) // 2) + ["user"]:
         way_out = ""
         if len(roles) > 1 and roles[-1] == "assistant":
             way_out = "; drop the last, which the model is to write"
-        elif len(roles) > 1 and roles[-1] == "user":
-            way_out = "; put the turns before into its text"
         raise TaskError(
-            f"{where} has messages of {reprlib.repr(roles)} as {key!r}; expected one of 'user', "
-            f"and none or one of 'system' before it{way_out}"
+            f"{where} has messages of {reprlib.repr(roles)} as {key!r}; expected 'user' and "
+            f"'assistant' in turn, 'user' last, 'system' first or not{way_out}"
         )
-    return (said[0] if len(said) == 2 else ""), said[-1]
+    before = [Example(*pair) for pair in zip(said[:-1:2], said[1::2], strict=True)]
+    return system, before, said[-1]
 
 
 def _content(message: Any, key: str, where: str) -> str | None:
