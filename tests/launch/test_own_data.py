@@ -43,7 +43,8 @@ def fine(potluck_says):
 @pytest.fixture
 def example(desk):
     """The files of docs/tasks.md; its functions leave a mark when they are imported."""
-    blocks = re.findall(r"```(jsonl|python|toml)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    section = PAGE.read_text().partition("## An example that runs")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```(jsonl|python|toml)\n(.*?)```", section, re.DOTALL)
     assert [policy for policy, _ in blocks] == list(FILES)
     for policy, text in blocks:
         (desk / FILES[policy]).write_text(text)
@@ -214,10 +215,12 @@ def stand_ins(example, monkeypatch):
 def test_every_option_of_a_task_of_ones_own_makes_another_task(example, stand_ins, name):
     options = {field.name for field in msgspec.structs.fields(TASKS[name])}
     # What reads other files, or files that would not be read: tests/tasks/test_own_files.py. What
-    # is of an environment: tests/tasks/environments/test_task.py.
+    # is of an environment: tests/tasks/environments/test_task.py. What no option can be without
+    # another one: test_table.py, test_choice.py and test_examples.py in tests/tasks.
     plays = {field.name for field in msgspec.structs.fields(PlayOptions)} | {"game", "environment"}
     plays -= set(OTHERWISE[name])
-    assert set(OTHERWISE[name]) == options - {"skip_bad", "columns"} - plays
+    together = {"last_answer", "options", "answer_as", "examples", "shots", "worked"}
+    assert set(OTHERWISE[name]) == options - {"skip_bad", "columns"} - plays - together
     plain = task_of(example, PLAIN[name])
     for option, value in OTHERWISE[name].items():
         other = task_of(example, PLAIN[name] | {option: value})

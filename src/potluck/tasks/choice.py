@@ -50,7 +50,8 @@ DEEPEST = 3
 ALONE = re.compile(r"(?:\(([A-Za-z])\)|\[([A-Za-z])\]|([A-Za-z])[):]?)\s*[.,;!]?")
 BEFORE_TEXT = re.compile(
     r"""(?: \(([A-Za-z])\) [.:,]? \s* | \[([A-Za-z])\] [.:,]? \s* | ([A-Za-z]) \) [.:]? \s*
-          | ([A-Za-z]) [.:,] \s+ | ([A-Z]) \s+ [-\u2013\u2014] \s+ | ([A-Z]) [ ]* \n \s* )""",
+          | ([A-Za-z]) [.:,] \s+ | ([A-Z]) \s+ [-\u2013\u2014] \s+ | ([A-Z]) [ ]* \n \s*
+          | ([A-Z]) [ ] (?= \( | (?: because | since | as | which | for ) \b ) )""",
     re.VERBOSE,
 )
 """Letter with something behind it."""
@@ -226,9 +227,14 @@ def readings_of(answer: str, options: Sequence[Option], answer_as: AnswerAs) -> 
     if answer_as:
         return {reading: letter for reading, letter in found.items() if reading == answer_as}
     found.pop("index-from-1", None)
-    if "label" in found:  # labels that are digits are there to be named
+    if _have_numbers(options):
         found.pop("index", None)
     return found
+
+
+def _have_numbers(options: Sequence[Option]) -> bool:
+    """Tell whether labels are numbers, so that a number is a label or nothing."""
+    return any(option.label.isdigit() for option in options)
 
 
 def gold_of(
@@ -255,9 +261,10 @@ def gold_of(
     if answer_as:
         raise TaskError(f"{has}; expected {expected[answer_as]}, as task.answer_as = {answer_as!r}")
     more = ""
-    if answer.strip() == str(len(options)):
+    if answer.strip() == str(len(options)) and not _have_numbers(options):
         more = "; if the first option is 1, set task.answer_as = 'index-from-1'"
-    told = (expected[reading] for reading in ("label", "index", "text"))
+    readings = ("label", "text") if _have_numbers(options) else ("label", "index", "text")
+    told = (expected[reading] for reading in readings)
     raise TaskError(f"{has}; expected {', or '.join(told)}{more}")
 
 
