@@ -307,10 +307,10 @@ class Answered(HeldTask):
         if rules.tags and answer_in(text) is None:
             return "not <think>...</think><answer>...</answer>, and nothing beside it"
         answer = self._answer_in(problem, text)
+        if answer is None and rules.grading == "choice":
+            return "no option, or more than one"
         if answer is None:
-            return (
-                LACKING[rules.last_answer] if rules.last_answer else "no option, or more than one"
-            )
+            return LACKING[rules.last_answer]
         if rules.grading == "number" and number_in(answer) is None:
             return "no number alone where the answer is to be"
         return ""
@@ -403,9 +403,13 @@ class Table(Answered):
         if rules.grading == "exact" and any(_is_composed(p) for its in found.values() for p in its):
             version = 2
         known = f"Rules({chosen}), {sizes}, columns {columns.hexdigest()}"
-        examples = rules.rows("examples", rules.examples, refuse_all) if rules.examples else ()
-        version_of = f"table {version}: {name}, {known}"
-        super().__init__(rules, version_of, found, examples=examples, options=options)
+        super().__init__(
+            rules,
+            f"table {version}: {name}, {known}",
+            found,
+            examples=rules.rows("examples", rules.examples, refuse_all) if rules.examples else (),
+            options=options,
+        )
 
     def row(self, id: str) -> Mapping[str, Any]:
         """Look up the columns of the problem's row that JSON can hold."""
