@@ -25,6 +25,8 @@ HARD = options_of(
     {"o": {"D": "Both A and B", "A": "A ball falls", "B": "Vitamin C", "C": "E. coli"}}, "o", "here"
 )
 """Options whose texts hold letters."""
+MARKED = options_of({"o": ["$5", "5", "a**b", "ab", "$"]}, "o", "here")
+"""Options that differ in marks."""
 LETTERS = options_of({"o": {"A": "B", "B": "A", "C": "AB", "D": "O"}}, "o", "here")
 FRACTIONS = options_of({"o": [r"$\frac{1}{2}$", "$2$", "3.", "x"]}, "o", "here")
 
@@ -82,6 +84,9 @@ OWN_TEXTS = (
     (HARD, "E. coli", "C"),
     (HARD, "C) E. coli", "C"), (HARD, "B. Vitamin C", "B"), (HARD, "B. vitamin c is it", "B"),
     (HARD, "C", "C"), (HARD, "A. A ball falls down", "A"), (HARD, "vitamin C", "B"),
+    (MARKED, "$5", "A"), (MARKED, "5", "B"), (MARKED, "a**b", "C"), (MARKED, "ab", "D"),
+    (MARKED, "$", "E"), (MARKED, r"\$5", None), (MARKED, "A. $5", "A"), (MARKED, "E. $", "E"),
+    (MARKED, "A, it is", "A"),
     (HARD, "both", None), (HARD, "A and B", None), (LETTERS, "B", "B"), (LETTERS, "A", "A"),
     (LETTERS, "A. B", "A"), (LETTERS, "(B) A", "B"), (LETTERS, "AB", "C"), (LETTERS, "B. B", None),
     (LETTERS, "o", "D"), (FRACTIONS, r"\frac{1}{2}", "A"), (FRACTIONS, r"\text{ x }", "D"),
@@ -210,6 +215,7 @@ BAD = [
     (row({"text": ["3"], "label": ["A", "B"]}, "A"), "has 1 texts and 2 labels as 'options'; "),
     (row(["3", "4"], "C"), "has 'C' as 'answer'; expected one of A, B, or a number of 0 to 1, or"),
     (row(["3", "4"], 2), ".* a number of 0 to 1, .*; if the first option is 1, set .*-1'"),
+    (row(["3", "4"], "9" * 9_999), "has '9999.* as 'answer'; expected one of A, B"),
     (row(["3", "4"], "5"), "has '5' as 'answer'; expected one of A, B"),
     (row({"1": "3", "2": "4"}, 0), "has '0' as 'answer'; expected one of 1, 2, or the text"),
     (row(["3", "4"], "A or B"), "has 'A or B' as 'answer'; expected one of A, B"),

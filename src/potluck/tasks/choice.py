@@ -22,6 +22,8 @@ from potluck.tasks.json_rows import text_of_value
 from potluck.tasks.sources import printable
 
 FEWEST_OPTIONS, MOST_OPTIONS = 2, len(ascii_uppercase)
+LONGEST_PLACE = 3
+"""Digits of an option's place."""
 LONGEST_END = 20_000
 """Characters of a completion's end in which its answer is looked for."""
 LONGEST_ANSWER = 2_000
@@ -40,7 +42,8 @@ LABELLED = re.compile(r"\(?([A-Z])[).:]\s*")
 PAIRS = (("text", "label"), ("value", "key"))
 """Names under which data have the text and the label of an option."""
 
-MARKS = re.compile(r"\*\*|__|`|\\[()\[\]]|(?<!\\)\$")
+MARKS = re.compile(r"\*\*|__|`|\\[()\[\]]|\\?\$")
+"""Marks that make a text bold, code or mathematics, or a sum of money."""
 COMMAND = re.compile(
     r"\\(?:boxed|fbox|text|textbf|textit|textrm|mathrm|mathbf|mathsf|mbox) ?"
     r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
@@ -216,7 +219,7 @@ def readings_of(answer: str, options: Sequence[Option], answer_as: AnswerAs) -> 
         label = named if named == _named_by_text(bare[match.end() :], options) else None
     if label:
         found["label"] = label
-    if bare.isascii() and bare.isdigit():
+    if bare.isascii() and bare.isdigit() and len(bare) <= LONGEST_PLACE:
         by_place = {"index": int(bare), "index-from-1": int(bare) - 1}
         for reading, place in by_place.items():
             if 0 <= place < len(options):
@@ -274,6 +277,9 @@ def named_in_answer(answer: str, options: Sequence[Option]) -> str | None:
     if len(answer) > LONGEST_ANSWER:
         return None
     bare = _unmarked(answer)
+    # As it stands, before its marks are gone: "$5" is not "5", where both are options.
+    if letter := _alone(bare, options) or _named_by_text(answer, options):
+        return letter
     for _ in range(2):  # "Final answer: The answer is B"
         if letter := _named(bare, options):
             return letter
@@ -334,19 +340,19 @@ def _stand_alone(lines: Sequence[str], options: Sequence[Option]) -> set[str]:
 def _begin_lines(lines: Sequence[str], options: Sequence[Option]) -> set[str]:
     """Find the letters with which lines begin, or of which they are the option."""
     letters = {option.letter for option in options}
-    by_text = {_bare(option.text).casefold(): option.letter for option in options}
+    by_text = {_folded(option.text): option.letter for option in options}
     found = set[str]()
     for line in lines:
         if (match := BEFORE_TEXT.match(line)) and _letter(match) in letters:
             found.add(_letter(match))
-        elif letter := by_text.get(_bare(line).casefold()):
+        elif letter := by_text.get(_folded(line)):
             found.add(letter)
     return found
 
 
 def _named(bare: str, options: Sequence[Option]) -> str | None:
     letters = {option.letter for option in options}
-    if letter := _alone(bare, options) or _named_by_text(bare, options):
+    if letter := _alone(bare, options) or _named_by_bare_text(bare, options):
         return letter
     if (match := IS_RIGHT.fullmatch(bare)) and match[1].upper() in letters:
         return match[1].upper()
@@ -362,7 +368,7 @@ def _named(bare: str, options: Sequence[Option]) -> str | None:
         return None
     rest = bare[match.end() :]
     own = next(option.text for option in options if option.letter == letter)
-    if _bare(rest).casefold() == _bare(own).casefold():
+    if _folded(rest) == _folded(own):
         return letter
     # "a, b": other letters would be hard to tell from words.
     is_small = _letter(match).islower()
@@ -399,7 +405,17 @@ def _within(text: str) -> str:
 
 def _named_by_text(text: str, options: Sequence[Option]) -> str | None:
     """Find the only option with this text: as it stands, else marks aside, else case too."""
-    spellings: tuple[Callable[[str], str], ...] = (_spaced, _bare, lambda it: _bare(it).casefold())
+    return _spelled_so(text, options, (_spaced, _bare, _folded))
+
+
+def _named_by_bare_text(text: str, options: Sequence[Option]) -> str | None:
+    """Find the only option with this text, of which the marks are gone already."""
+    return _spelled_so(text, options, (_bare, _folded))
+
+
+def _spelled_so(
+    text: str, options: Sequence[Option], spellings: Sequence[Callable[[str], str]]
+) -> str | None:
     for spelled in spellings:
         said = spelled(text)
         if named := [option.letter for option in options if spelled(option.text) == said]:
@@ -416,9 +432,13 @@ def _spaced(text: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """Remove marks, quotes around a text, and its full stop."""
+    """Remove marks, quotes around a text, and its full stop; a text of marks alone stays."""
     inside = " ".join(_unmarked(text).split()).removesuffix(".").strip(QUOTES)
-    return inside.removesuffix(".").strip()
+    return inside.removesuffix(".").strip() or _spaced(text)
+
+
+def _folded(text: str) -> str:
+    return _bare(text).casefold()
 
 
 def _unmarked(text: str) -> str:
