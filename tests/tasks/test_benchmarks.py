@@ -255,8 +255,10 @@ def test_the_grading_and_the_prompt_of_the_recipe_hold_without_tags(name, made_u
     verify = OPTIONS[name](path=path, tags=False, grading="math-verify").make()
     assert graded(verify, text, "none", id=id) == [1, 0]
     brief = OPTIONS[name](path=path, tags=False, system_prompt="Be brief.").make()
+    tagged_brief = OPTIONS[name](path=path, system_prompt="Be brief.").make()
+    assert brief.problem(id) == tagged_brief.problem(id)
     assert brief.problem(id).system == "Be brief."
-    assert len({plain.digest, verify.digest, brief.digest}) == 3
+    assert len({plain.digest, verify.digest, brief.digest, tagged_brief.digest}) == 4
 
 
 def recipe(**tables):
