@@ -163,7 +163,7 @@ def test_a_column_or_a_file_of_no_examples_is_refused(write):
         JsonlOptions(path=path, answer_after="####", held_out=0, examples="none.jsonl").make()
 
 
-def test_the_hub_has_examples_in_a_split(monkeypatch):
+def test_the_hub_has_examples_in_a_split_or_a_file(monkeypatch, write):
     """MMLU's "dev" has five of each subject."""
     from potluck.tasks import sources
 
@@ -174,6 +174,9 @@ def test_the_hub_has_examples_in_a_split(monkeypatch):
     rules = {"answer_after": "####", "tags": False, "held_out": 0}
     task = HubOptions(dataset="a/b", examples="dev", shots=1, **rules).make()
     assert asked(task)[0] == TEXT.partition("\n\n")[0]
+    file = write("shots.jsonl", SHOTS[1])
+    task = HubOptions(dataset="a/b", examples=file, shots=1, **rules).make()
+    assert asked(task)[0] == TEXT.partition("\n\n")[2]
 
 
 def test_gsm8k_has_examples_of_its_file_and_none_that_it_holds_out(made_up_path):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import chain, islice
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 from unicodedata import normalize
 
@@ -103,7 +104,7 @@ class TableOptions(PlayOptions, frozen=True, kw_only=True):
     """Part of a completion that is its answer, without ``tags``, so that it may reason before:
     "number": its last number; "box": what its last ``\\boxed{}`` holds; empty: all of it."""
     examples: str = ""
-    """File, or split of the data set, with worked examples in the columns of the task: some of them
+    """File, or split of ``hub``'s data set, with worked examples in the columns of the task: some
     stand before each question, as ``Question: ...`` and ``Answer: ...`` (docs/tasks.md)."""
     shots: Count = 4
     """Number of ``examples`` before each question: the first that are not the problem itself, and
@@ -127,6 +128,11 @@ class TableOptions(PlayOptions, frozen=True, kw_only=True):
     @property
     def has_answers(self) -> bool:
         return bool(self.answer or self.code)
+
+    @property
+    def question_columns(self) -> list[str]:
+        """Names of the columns that the question is made of."""
+        return [m[1] for m in TEMPLATE.finditer(self.question) if m[1]] or [self.question]
 
     first: ClassVar[str]
     """Key of the file or split to train on."""
@@ -162,8 +168,7 @@ class JsonlOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", ta
 
     def rows(self, key: str, place: str, refuse: Refuse) -> Iterable[SourceRow]:
         wanted = f"{sources.FILES} in task.{key}"
-        names = [m[1] for m in TEMPLATE.finditer(self.question) if m[1]] or [self.question]
-        return sources.file_rows(place, wanted, self.columns, refuse, names)
+        return sources.file_rows(place, wanted, self.columns, refuse, self.question_columns)
 
 
 class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag="hub"):
@@ -179,6 +184,9 @@ class HubOptions(TableOptions, frozen=True, kw_only=True, tag_field="name", tag=
     first: ClassVar[str] = "train"
 
     def rows(self, key: str, place: str, refuse: Refuse) -> Iterable[SourceRow]:
+        if key == "examples" and Path(place).expanduser().is_file():
+            wanted = f"{sources.FILES} in task.{key}"
+            return sources.file_rows(place, wanted, (), refuse, self.question_columns)
         empty = f"task.dataset is {self.dataset!r}"
         way_out = "or save it as JSON lines and set task.name = 'jsonl'"
         return sources.hub_rows(self.dataset, self.subset, place, empty=empty, way_out=way_out)
