@@ -11,10 +11,14 @@ import pytest
 from huggingface_hub import try_to_load_from_cache
 from msgspec.structs import replace
 from rich.console import Console
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
 
 import potluck
 import qwen
 from potluck import STARTING_RECIPE
+from potluck.builder.checks import tokenizers_of
 from potluck.builder.memory import (
     CUDA_BYTES,
     GIB,
@@ -27,7 +31,7 @@ from potluck.builder.memory import (
 from potluck.builder.plan import check, plan_cost
 from potluck.builder.prepare import absences, at_hand, prepare
 from potluck.config import ConfigError, load
-from potluck.model import ModelError, loading
+from potluck.model import ModelError, Reader, loading
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "paper"
 PAPER = sorted(path.stem for path in FOLDER.glob("*.toml"))
@@ -183,6 +187,25 @@ def test_checks_load_a_tokenizer_once_and_the_next_ones_its_new_files(monkeypatc
         prepare(config, config.node, tmp_path, trust_code=False)
         assert sorted(loaded) == ["builtin:digits-large", "builtin:digits-small"]
         loaded.clear()
+
+
+def test_vocabularies_are_compared_only_where_they_have_one_size(monkeypatch):
+    hashed, fingerprint = [], loading.fingerprint
+    monkeypatch.setattr(loading, "fingerprint", lambda x: hashed.append(x) or fingerprint(x))
+    readers = dict(zip("abc", (named("n"), named("n"), named("no")), strict=True))
+    assert tokenizers_of(readers) == [["a", "b"], ["c"]]
+    assert len(hashed) == 2
+
+    # One of equal size is another one all the same.
+    readers = dict(zip("abcd", (named("n"), named("m"), named("no"), named("n")), strict=True))
+    assert tokenizers_of(readers) == [["a", "d"], ["b"], ["c"]]
+
+
+def named(tokens):
+    """A reader with a tokenizer of these letters."""
+    backend = Tokenizer(WordLevel({token: id for id, token in enumerate(["<eos>", *tokens])}))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>")
+    return Reader(tokenizer, vocabulary=9, stop_ids=frozenset([0]))
 
 
 LWS = ["objective={method='lws', likelihood_exponent=2}"]

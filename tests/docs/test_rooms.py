@@ -14,6 +14,7 @@ import potluck
 ROOT = Path(potluck.__file__).parent
 FIVE = {"objective", "tasks", "rollout", "exchange", "schedule"}
 EVERYBODY_MAY = {
+    "collector",
     "confined",
     "episode",
     "file_forms",
@@ -27,6 +28,7 @@ PLAN = {
     "types": "",
     "episode": "types",
     "fields": "types",
+    "collector": "",
     "confined": "",
     "file_forms": "",
     "files": "",

@@ -1,5 +1,6 @@
 """A language model: loading it, what it reads, and how likely it finds a text."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -11,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import tiny
+import unlike
 from potluck.model import LanguageModel, ModelError
 from potluck.model.loading import BUILT_IN, fingerprint, load_config, load_tokenizer
 from potluck.model.prompt import prompt_ids
@@ -152,6 +154,17 @@ def test_a_fingerprint_tells_what_makes_ids_mean_something_else_and_nothing_more
     assert len({*found}) == 3
     (tmp_path / "0" / "chat_template.jinja").write_text("{{ messages }}")
     assert fingerprint(load_tokenizer(str(tmp_path / "0"))) == found[0]
+
+
+@pytest.mark.parametrize("name", unlike.NAMES)
+def test_a_fingerprint_is_that_of_all_that_the_tokenizer_writes_of_itself(name):
+    """Peers have computed it from the whole file, so it stays as it is."""
+    made = unlike.tokenizers()[name]
+    whole = json.loads(made.backend_tokenizer.to_str())
+    parts = {"vocabulary": sorted(made.get_vocab().items()), "stop": made.eos_token_id}
+    parts |= {key: whole[key] for key in ("normalizer", "pre_tokenizer", "decoder")}
+    text = json.dumps(parts, sort_keys=True)
+    assert fingerprint(made) == hashlib.sha256(text.encode()).hexdigest()
 
 
 def test_the_code_of_a_model_folder_is_not_run_not_even_at_a_yes(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Checks that concern all nodes together, made before anything is written."""
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from heapq import nlargest
@@ -55,9 +56,13 @@ def texts_of(config: RunConfig, node: NodeConfig) -> Texts:
 
 def tokenizers_of(readers: Readers) -> Groups:
     fingerprint = cache(loading.fingerprint)  # it hashes the whole vocabulary
+    sizes = Counter(len(reader.tokenizer) for reader in {*readers.values()})
     groups: dict[str, list[str]] = {}
     for name, reader in readers.items():
-        groups.setdefault(fingerprint(reader.tokenizer), []).append(name)
+        size = len(reader.tokenizer)
+        # One of a size of its own is like no other.
+        key = fingerprint(reader.tokenizer) if sizes[size] > 1 else str(size)
+        groups.setdefault(key, []).append(name)
     return [*groups.values()]
 
 

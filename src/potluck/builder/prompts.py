@@ -116,11 +116,10 @@ def rendered_mark(reader: Reader, problem: Problem) -> str:
         if token in said and token not in plain.opening and 0 < usual.count(id) < prompt.count(id):
             return token
 
-    knows = reader.tokenizer.get_vocab()
     for text in (problem.system, problem.question):
         for found in TURN_MARK.finditer(text):
             # To a model without a template turns are given so.
-            if reader.is_templated or found[0] not in knows:
+            if reader.is_templated or found[0] not in reader.tokenizer.get_vocab():
                 return found[0]
 
     _, _, end = plain.text.rpartition(PLAIN_QUESTION)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from potluck.collector import without_collector
 from potluck.files import is_of_no_reader, printable, write_nowhere
 from potluck.types import NonFiniteError, PotluckError
 from potluck.version import __version__
@@ -92,6 +93,13 @@ def stoppable(text: str) -> Iterator[None]:
     except KeyboardInterrupt:
         complain(text)
         raise typer.Exit(130) from None
+
+
+@contextmanager
+def loading_libraries(console: Console) -> Iterator[None]:
+    """Say on a terminal that the block imports large libraries, and have it do so in less time."""
+    with console.status("loading torch and transformers ..."), without_collector():
+        yield
 
 
 def refuse_torchrun(what: str) -> None:

@@ -10,7 +10,16 @@ from typing import Annotated
 import typer
 
 from potluck.builder.consent import require_consent
-from potluck.cli.base import app, complain, err, out, prepare_process, say, stoppable
+from potluck.cli.base import (
+    app,
+    complain,
+    err,
+    loading_libraries,
+    out,
+    prepare_process,
+    say,
+    stoppable,
+)
 from potluck.cli.options import AllowKeys, Sets, TrustCode
 from potluck.config import ConfigError, load
 from potluck.evaluation.request import EvaluationRequest
@@ -73,7 +82,7 @@ def evaluate_command(
         trust_code=trust_code, shown=examples,
     )  # fmt: skip
     prepare_process(0)
-    with err.status("loading torch and transformers ..."):
+    with loading_libraries(err):
         from potluck.evaluation.compare import evaluate_models, require_writable
     place = Path(file) if file not in ("", "-") else None
     if place:
@@ -165,7 +174,7 @@ def replay_command(
     """Train again on a run's completions, by each method; compare with on-policy gradients."""
     plan = make_plan(run, methods=method, node=node, rounds=rounds, out=folder)
     prepare_process(plan.config.threads)
-    with out.status("loading torch and transformers ..."):
+    with loading_libraries(out):
         from potluck.replay.run import replay
     lines: list[ReplayRow] = []
     try:

@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,9 +12,19 @@ from rich.text import Text
 from potluck.builder.consent import require_consent
 from potluck.builder.task import require_trusted
 from potluck.cli import options
-from potluck.cli.base import app, complain, err, out, prepare_process, say, stoppable
+from potluck.cli.base import (
+    app,
+    complain,
+    err,
+    loading_libraries,
+    out,
+    prepare_process,
+    say,
+    stoppable,
+)
 from potluck.cli.training import AT_ONCE, opened, skipped_text, tell_end, telling_what_is_saved
 from potluck.cli.watching import shown_in_browser
+from potluck.collector import without_collector
 from potluck.config import ConfigError, RunConfig, from_tree, load, read_tree
 from potluck.files import JOINED, printable
 from potluck.launch.children import interrupts
@@ -53,10 +63,10 @@ def join_command(
         require_folder(place, config, resume, name)
     require_consent(config, [name], place, allow_key or (), trust_code)
     prepare_process(config.threads)
-    loading = out.status("loading torch and transformers ...")
+    loading = loading_libraries(out)
     page = shown_in_browser(place, displays, web=web, at=web_at, token=web_token)
     with stoppable(AT_ONCE):
-        with nullcontext() if "lines" in displays else loading:
+        with without_collector() if "lines" in displays else loading:
             from potluck.launch.in_process import join
         with page as stay:
             # Its own: the run's recipe.json is also that of other nodes in this folder.

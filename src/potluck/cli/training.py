@@ -22,6 +22,7 @@ from potluck.cli.base import (
     complain,
     err,
     exit_code,
+    loading_libraries,
     out,
     prepare_process,
     refuse_torchrun,
@@ -29,6 +30,7 @@ from potluck.cli.base import (
     stoppable,
 )
 from potluck.cli.watching import shown_in_browser
+from potluck.collector import without_collector
 from potluck.config import ConfigError, RunConfig, as_tree, load
 from potluck.config.control import controls_of
 from potluck.launch.children import STOPPED
@@ -205,9 +207,12 @@ def _check(
     one_process: bool,
     prompt: bool,
 ) -> None:
-    with out.status("loading torch and transformers ..."):
+    with loading_libraries(out):
         from potluck.builder.plan import check
-    checked = check(config, trust_code=trust_code, gpu=gpu, one_process=one_process, prompt=prompt)
+    with without_collector():
+        checked = check(
+            config, trust_code=trust_code, gpu=gpu, one_process=one_process, prompt=prompt
+        )
     if as_json:  # for a file, so it is not folded
         print(json.dumps(as_tree(config), indent=2))
     else:
@@ -238,7 +243,7 @@ def _run_controls(config: RunConfig, place: Path, trust_code: bool) -> int:
 def _run(
     config: RunConfig, place: Path, resume: bool, trust_code: bool, displays: list[str] | None
 ) -> "RunResult":
-    with out.status("loading torch and transformers ..."):
+    with loading_libraries(out):
         from potluck.launch.in_process import run
     resuming = f"run {_recipe_of(place)}"
     with (

@@ -25,6 +25,7 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils.logging import disable_progress_bar
 from transformers.utils.peft_utils import find_adapter_config_file
 
+from potluck.collector import without_collector
 from potluck.files import SUMS, printable, seen_accelerator, unlike_its_sum
 from potluck.proxies import proxy_remark
 from potluck.types import PotluckError
@@ -189,7 +190,8 @@ def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
         named = get_tokenizer_config(where).get("tokenizer_class")
         generic = named in ("TokenizersBackend", "PreTrainedTokenizerFast")
         kind = transformers.PreTrainedTokenizerFast if generic else transformers.AutoTokenizer
-        return kind.from_pretrained(where, trust_remote_code=False)
+        with without_collector():
+            return kind.from_pretrained(where, trust_remote_code=False)
     except Exception as error:
         raise _cannot_load("tokenizer of", model, error) from error
 
@@ -200,8 +202,10 @@ def fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     vocabulary, stop = sorted(tokenizer.get_vocab().items()), tokenizer.eos_token_id
     parts: dict[str, Any] = {"vocabulary": vocabulary, "stop": stop}
     if (backend := getattr(tokenizer, "backend_tokenizer", None)) is not None:
-        whole = json.loads(backend.to_str())
-        parts |= {key: whole[key] for key in ("normalizer", "pre_tokenizer", "decoder")}
+        for name in ("normalizer", "pre_tokenizer", "decoder"):
+            # Its state is JSON, as in tokenizer.json: read whole, that takes half a second.
+            part = getattr(backend, name)
+            parts[name] = None if part is None else json.loads(part.__getstate__())
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -259,7 +263,7 @@ def stop_ids(
 ) -> frozenset[int]:
     """List the ids after which nothing follows: the model's, by its ``configs``, its tokenizer's,
     and those named; raise ModelError if the tokenizer lacks one of these, or there is none."""
-    vocabulary = tokenizer.get_vocab()
+    vocabulary = tokenizer.get_vocab() if stop else {}
     if absent := [token for token in stop if token not in vocabulary]:
         raise ModelError(
             f"[sampling] stop names {absent[0]!r}, which is no token of the model; a text of "
