@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from safetensors import safe_open
 
 import potluck
+import tiny
 from launch.runs import everything_in, sets
 from potluck import STARTING_RECIPE
 
@@ -75,7 +77,7 @@ MISTAKES = [  # words, way out
     (["demo", "--out", "runs"], "runs exists; name another folder"),
     (["export", "builtin:digits-small", "runs"], "runs exists; name another folder for the export"),
     (["export", "builtin:digits-small", "model", "--dtype", "int8"],
-     "choose one of float32, bfloat16"),
+     "choose one of auto, float32, bfloat16, float16"),
     # Terminal escapes: for a node, a model, a path.
     ([*RUN, *sets(f"node.{ESCAPE}.model=x")],
      r"no node is named '\x1b[31mred\x1b]0;title\x07'"),
@@ -240,8 +242,34 @@ def test_the_version_is_said(potluck_says):
 
 def test_an_export_is_a_model_in_the_format_asked_for(desk, potluck_says):
     code, said, _ = potluck_says("export", "builtin:digits-small", "model", "--dtype", "bfloat16")
-    assert (code, said.splitlines()[0]) == (0, "wrote model")
+    size = (desk / "model" / "model.safetensors").stat().st_size / 1e6
+    assert (code, said.splitlines()[0]) == (0, f"wrote model, {size:.1f} MB in bfloat16")
     assert "potluck evaluate model --task NAME" in said
     with safe_open(desk / "model" / "model.safetensors", "pt") as file:
         assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.bfloat16}  # noqa: SIM118
     assert (desk / "model" / "tokenizer.json").exists()
+
+
+@pytest.mark.parametrize("came, chosen, digits, told", [
+    (torch.bfloat16, [], 8, "in bfloat16, as it came"),
+    (torch.float16, [], 8, "in float16, as it came"),
+    (torch.float32, [], 8, "in float32; --dtype bfloat16 halves it"),
+    (torch.float32, ["bfloat16"], 24, "in bfloat16; --dtype float32 keeps all digits"),
+    (torch.float16, ["float32"], 8, "in float32; --dtype bfloat16 halves it"),
+    (torch.float32, ["auto"], 24, "in float32; --dtype bfloat16 halves it"),
+])  # fmt: skip
+def test_the_last_line_of_an_export_tells_its_type_and_what_another_one_would_do(
+    desk, potluck_says, came, chosen, digits, told
+):
+    network = tiny.policy().network
+    for weight in network.parameters():
+        weight.data = weight.data.bfloat16().float() if digits == 8 else weight.data
+    network.to(came).save_pretrained(desk / "came")
+    tiny.tokenizer().save_pretrained(desk / "came")
+    options = [each for name in chosen for each in ("--dtype", name)]
+    code, said, _ = potluck_says("export", "came", "model", *options)
+    assert code == 0
+    assert re.fullmatch(rf"wrote model, \d+\.\d MB {re.escape(told)}", said.splitlines()[0])
+    dtype = getattr(torch, told.split()[1].rstrip(",;"))
+    with safe_open(desk / "model" / "model.safetensors", "pt") as file:
+        assert {file.get_tensor(name).dtype for name in file.keys()} == {dtype}  # noqa: SIM118

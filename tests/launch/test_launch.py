@@ -376,6 +376,7 @@ ELSEWHERE = {
     *("swarm.quarantine_s", "swarm.text", "swarm.transport", "swarm.open"),
     *("swarm.stranger_problems", "swarm.stranger_share", "swarm.strangers_share"),
     *("node.engine.url", "node.engine.model", "node.engine.folder", "node.engine.sleeps"),
+    "node.engine.dtype",
     *("node.engine.concurrency", "node.engine.timeout_s", "node.engine.tolerance"),
     *("node.engine.api_key_variable", "node.engine.overlap", "node.engine.path"),
     *("node.engine.problem", "node.engine.solution", "node.engine.retries"),

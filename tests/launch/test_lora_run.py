@@ -20,7 +20,7 @@ from potluck.evaluation.compare import evaluate_models
 from potluck.evaluation.request import EvaluationRequest
 from potluck.launch.in_process import run
 from potluck.model import LanguageModel, ModelError
-from potluck.model.digest import notes_on_base
+from potluck.model.digest import notes_on_base, stored_type
 from potluck.model.loading import weights_digest
 from potluck.model.training import DEFAULT_TARGETS, add_adapter
 from potluck.node.storage import checkpoint
@@ -132,17 +132,55 @@ def test_a_checkpoint_of_an_adapter_is_one_for_peft_and_transformers_too(done):
 
 
 def test_the_merged_export_is_a_model_of_its_own_with_the_adapters_logits(done, tmp_path):
-    export(str(checkpoint_of(done, "full", 2)), tmp_path / "full")
+    export(str(checkpoint_of(done, "full", 2)), tmp_path / "full", dtype="float32")
     cards = (checkpoint_of(done, "full", 2) / "README.md", tmp_path / "full" / "README.md")
     assert cards[0].read_bytes() == cards[1].read_bytes()
     adapted = make_learner(recipe(dropout=0.1), "adapter", done / "adapter", 2).policy.network
-    export(str(checkpoint_of(done, "adapter", 2)), tmp_path / "merged")
+    export(str(checkpoint_of(done, "adapter", 2)), tmp_path / "merged", dtype="float32")
     assert (tmp_path / "merged" / "model.safetensors").exists()
     assert not list((tmp_path / "merged").glob("adapter*"))
     card = (tmp_path / "merged" / "README.md").read_text()
     assert 'AutoModelForCausalLM.from_pretrained("this/folder")' in card
     alone = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32).eval()
     torch.testing.assert_close(logits(alone), logits(adapted), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("node", ["full", "adapter"])
+def test_an_export_has_the_type_that_training_began_with(done, tmp_path, node):
+    """The built-in models are stored in bfloat16; what is trained is kept in float32."""
+    trained = LanguageModel.load(str(checkpoint_of(done, node, 2)), device="cpu").network
+    exported = export(str(checkpoint_of(done, node, 2)), tmp_path / "usual")
+    assert (exported.dtype, exported.is_rounded) == ("bfloat16", True)
+    tensors = load_file(tmp_path / "usual" / "model.safetensors")
+    assert {each.dtype for each in tensors.values()} == {torch.bfloat16}
+    told = json.loads((tmp_path / "usual" / "config.json").read_text())
+    assert told["dtype"] == "bfloat16"
+    for name, weight in tensors.items():
+        assert torch.equal(weight, trained.get_parameter(name).bfloat16())
+    assert exported.size_bytes == (tmp_path / "usual" / "model.safetensors").stat().st_size
+
+    whole = export(str(checkpoint_of(done, node, 2)), tmp_path / "whole", dtype="float32")
+    assert (whole.dtype, whole.is_rounded) == ("float32", False)
+    for name, weight in load_file(tmp_path / "whole" / "model.safetensors").items():
+        assert torch.equal(weight, trained.get_parameter(name))
+
+
+def test_a_resumed_run_and_a_next_one_know_the_type_that_training_began_with(tmp_path):
+    run(recipe(rounds=1, names=["full"]), tmp_path / "run", display=None)
+    run(recipe(rounds=2, names=["full"]), tmp_path / "run", resume=True, display=None)
+    place = checkpoint_of(tmp_path / "run", "full", 2)
+    assert {w.dtype for w in load_file(place / "model.safetensors").values()} == {torch.float32}
+    assert stored_type(str(place)) == torch.bfloat16
+
+    further = recipe(f'node.full.model="{place}"', rounds=1, names=["full"])
+    run(further, tmp_path / "next", display=None)
+    assert stored_type(str(checkpoint_of(tmp_path / "next", "full", 1))) == torch.bfloat16
+
+    # One that was written before this was noted has the type that it is stored in.
+    state = json.loads((place / "state.json").read_text())
+    del state["dtype"]
+    (place / "state.json").write_text(json.dumps(state))
+    assert stored_type(str(place)) == torch.float32
 
 
 def test_a_resumed_run_of_an_adapter_is_the_one_that_never_stopped(done, tmp_path):
@@ -210,7 +248,7 @@ def test_an_adapter_whose_base_is_gone_or_that_is_damaged_is_refused_with_its_na
 
 
 def test_an_adapter_remembers_where_its_base_lies_also_from_another_folder(tmp_path, monkeypatch):
-    export(BASE, tmp_path / "base")
+    export(BASE, tmp_path / "base", dtype="float32")
     monkeypatch.chdir(tmp_path)
     run(recipe('node.adapter.model="base"', rounds=1, names=["adapter"]), tmp_path / "run")
     monkeypatch.chdir("/")
@@ -236,7 +274,7 @@ def test_an_adapter_on_an_adapter_is_refused_with_the_way_out(done, tmp_path):
 def moved(tmp_path_factory):
     """A run of one round on a base of its own folder, which then is another one."""
     place = tmp_path_factory.mktemp("moved")
-    export(BASE, place / "base")
+    export(BASE, place / "base", dtype="float32")
     run(of_base(place), place / "run", display=None)
     weights = load_file(place / "base" / "model.safetensors")
     weights["model.norm.weight"][0] += 1e-3
@@ -294,7 +332,7 @@ def test_whoever_reads_an_adapter_refuses_another_base(moved, tmp_path, read):
 
 def test_a_base_is_the_same_in_another_type_and_in_other_files(tmp_path):
     """Its digest is of the tensors as they are stored."""
-    export(BASE, tmp_path / "base")
+    export(BASE, tmp_path / "base", dtype="float32")
     run(of_base(tmp_path), tmp_path / "run", display=None)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
     (tmp_path / "base" / "model.safetensors").unlink()
@@ -312,7 +350,7 @@ def test_a_base_is_the_same_in_another_type_and_in_other_files(tmp_path):
 
 def test_an_adapter_of_0_2_0_is_resumed_on_its_own_base_only(tmp_path):
     """Its digest is of the weights as they were loaded."""
-    export(BASE, tmp_path / "base")
+    export(BASE, tmp_path / "base", dtype="float32")
     run(of_base(tmp_path), tmp_path / "run", display=None)
     network = LanguageModel.load(str(tmp_path / "base"), device="cpu").network
     add_adapter(network, rank=4, alpha=8, dropout=0.0, targets=DEFAULT_TARGETS, seed=0)
@@ -337,7 +375,7 @@ def test_an_adapter_that_does_not_know_its_base_is_told_of(done, tmp_path):
 
 
 def test_a_reference_of_the_kl_is_the_model_that_training_began_with(tmp_path):
-    export(BASE, tmp_path / "base")
+    export(BASE, tmp_path / "base", dtype="float32")
     keys = f'node.full.model="{tmp_path / "base"}"', "objective.beta=0.1"
     run(recipe(*keys, rounds=1, names=["full"]), tmp_path / "run", display=None)
     weights = load_file(tmp_path / "base" / "model.safetensors")

@@ -104,6 +104,7 @@ def server(untied, tmp_path_factory):
 
 def recipe(server, *, rounds=2, table=None, **node):
     engine = {"name": "vllm", "url": server.url, "model": NAME, "tolerance": TOLERANCE}
+    engine["dtype"] = "float32"  # the server's; the model's files are in bfloat16
     small = {"model": "builtin:digits-small", "learning_rate": 1e-4}
     large = {"model": str(server.model), "learning_rate": 2e-4, "engine": engine | (table or {})}
     tree = {
@@ -137,7 +138,9 @@ def assert_all_ours(folder, rounds):
 
 def engine_of(server, policy, folder, tolerance=TOLERANCE):
     settings = EngineSettings(40, 96, node="north", folder=folder)
-    options = VllmOptions(url=server.url, model=NAME, concurrency=8, tolerance=tolerance)
+    options = VllmOptions(
+        url=server.url, model=NAME, dtype="float32", concurrency=8, tolerance=tolerance
+    )
     return options.build(policy, settings)
 
 

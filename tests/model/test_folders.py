@@ -4,10 +4,12 @@ import json
 import warnings
 
 import pytest
+import torch
 from peft import LoraConfig, get_peft_model
 
 import tiny
 from potluck.model import LanguageModel, ModelError, loading
+from potluck.model.digest import stored_type
 
 
 @pytest.fixture
@@ -34,6 +36,28 @@ def adapter_of(base, folder, tokens=0):
         get_peft_model(network, how).save_pretrained(folder)
     made.tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_type_of_a_model_is_that_of_most_of_its_weights_whatever_its_config_says(
+    folder, tmp_path, dtype
+):
+    network = tiny.policy().network.to(dtype)
+    network.save_pretrained(folder)
+    assert stored_type(str(folder)) == dtype
+    edited(folder / "config.json", dtype="float64")
+    assert stored_type(str(folder)) == dtype
+    assert stored_type(str(adapter_of(folder, tmp_path / "adapter"))) == dtype
+
+    network.model.norm.float()
+    network.save_pretrained(tmp_path / "parts", max_shard_size="5KB")
+    assert len([*(tmp_path / "parts").glob("model-*.safetensors")]) > 1
+    assert stored_type(str(tmp_path / "parts")) == dtype
+
+    (folder / "model.safetensors").unlink()
+    assert stored_type(str(folder)) == torch.float32
+    torch.save(network.state_dict(), folder / "pytorch_model.bin")
+    assert stored_type(str(folder)) == dtype
 
 
 @pytest.mark.parametrize("keys", [{"vocab_size": 99}, {"intermediate_size": 7}])

@@ -10,8 +10,9 @@ from transformers import AutoModelForCausalLM, OpenAIGPTConfig
 
 import tiny
 from potluck.model import LanguageModel, ModelError
+from potluck.model.rounding import rounded
 from potluck.rollout.base import EngineSettings, GreedySampler, RolloutError, RolloutRequest
-from potluck.rollout.hf import HFEngine, _rounded
+from potluck.rollout.hf import HFEngine
 from potluck.types import NonFiniteError
 from rollout.writing import PROBLEMS, forward, problem_of, sampled, write
 
@@ -196,7 +197,7 @@ def test_bfloat16_writes_with_a_rounded_copy_of_the_weights_as_they_are_now():
     apart = max(np.abs(c.logp_T - forward(policy, c)).max() for c in second)
     assert apart < 0.2
     with torch.no_grad():
-        copy = _rounded(policy.network, torch.bfloat16)
+        copy = rounded(policy.network, torch.bfloat16)
     assert {p.dtype for p in copy.parameters()} == {torch.bfloat16}
     assert {b.dtype for b in copy.buffers()} == {torch.float32}  # rotary positions would drift
 

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import tiny
 from episodes import Here
@@ -187,6 +188,31 @@ def test_the_server_reloads_when_weights_have_changed_and_only_then(server, engi
     assert len({body["cache_salt"] for body in server.asked()}) == 2
     here = {path.name for path in (tmp_path / "served").iterdir()}
     assert here == {weights_digest(engine.policy.network, trained=True), "notes"}
+
+
+@pytest.mark.parametrize("came, chosen, written", [
+    (torch.float32, "auto", torch.float32),
+    (torch.bfloat16, "auto", torch.bfloat16),
+    (torch.float16, "auto", torch.float16),
+    (torch.bfloat16, "float32", torch.float32),
+    (torch.float32, "bfloat16", torch.bfloat16),
+])  # fmt: skip
+def test_a_server_gets_weights_in_the_type_that_the_model_came_in_or_the_chosen_one(
+    engine_of, came, chosen, written
+):
+    made = policy(came_as=came)
+    place = engine_of(made, dtype=chosen).weight_sync.snapshot()
+    tensors = load_file(place / "model.safetensors")
+    for name, weight in tensors.items():
+        assert torch.equal(weight, made.network.get_parameter(name).to(written))
+        assert weight.dtype == written
+    assert json.loads((place / "config.json").read_text())["dtype"] == str(written)[6:]
+    assert {each.dtype for each in made.network.parameters()} == {torch.float32}
+
+    # A run that goes on with another type does not find these.
+    other = engine_of(made, dtype="float16" if written != torch.float16 else "float32")
+    assert other.weight_sync.snapshot() != place
+    assert engine_of(made, dtype=chosen).weight_sync.snapshot() == place
 
 
 def digest(made):

@@ -387,7 +387,7 @@ def test_an_export_brings_and_completes_the_adapter(server, whole, tmp_path, mon
     assert "--allow-key TINKER_API_KEY=127.0.0.1:9" in str(says.exception)
     assert not (tmp_path / "out").exists()
     monkeypatch.delenv("TINKER_API_KEY")
-    chosen = ["--dtype", "bfloat16", str(place), str(tmp_path / "half")]
+    chosen = ["--dtype", "float32", str(place), str(tmp_path / "whole")]
     assert "merge it into its base" in CliRunner().invoke(app, ["export", *chosen]).output
     export(str(place.parents[1]), tmp_path / "out")
     told = json.loads((tmp_path / "out/adapter_config.json").read_text())
@@ -396,7 +396,8 @@ def test_an_export_brings_and_completes_the_adapter(server, whole, tmp_path, mon
     files = {file.name for file in (tmp_path / "out").iterdir()}
     assert {"adapter_model.safetensors", "README.md", "tokenizer.json"} < files
     assert "somewhere" not in files
-    for folder, dtype in (("out", torch.float32), ("half", torch.bfloat16)):
+    # As it came from the server, or as it was chosen.
+    for folder, dtype in (("out", torch.bfloat16), ("whole", torch.float32)):
         found = load_file(tmp_path / folder / "adapter_model.safetensors")
         assert {each.dtype for each in found.values()} == {dtype}
     card = (tmp_path / "out/README.md").read_text()

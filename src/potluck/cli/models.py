@@ -130,12 +130,15 @@ def export_command(
     best: Annotated[
         bool, typer.Option("--best", help="Of RUN/NODE: not the newest, but the best on validation")
     ] = False,
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16")] = "float32",
+    dtype: Annotated[
+        str,
+        typer.Option(help="auto (the type in which the model came), float32, bfloat16 or float16"),
+    ] = "auto",
     allow_key: AllowKeys = None,
 ) -> None:
     """Write a checkpoint as a model of its own, an adapter merged into its base."""
-    if dtype not in ("float32", "bfloat16"):
-        raise ConfigError(f"--dtype is {dtype!r}; choose one of float32, bfloat16")
+    if dtype not in (formats := ("auto", "float32", "bfloat16", "float16")):
+        raise ConfigError(f"--dtype is {dtype!r}; choose one of {', '.join(formats)}")
     prepare_process(0)
     from potluck.node.storage import checkpoint as checkpoints
     from potluck.node.storage.export import export
@@ -145,13 +148,17 @@ def export_command(
         if is_served := bool(checkpoints.served(Path(chosen))):
             node, run = Path(chosen).absolute().parents[1:3]
             require_consent(load(run / "recipe.json"), [node.name], run, allow_key or (), False)
-        notes = export(chosen, folder, dtype=dtype)
-    for note in notes:
+        exported = export(chosen, folder, dtype=dtype)
+    for note in exported.notes:
         complain(note)
     where = shlex.quote(str(folder))
     with_base = f"merge it into its base: potluck export {where} ANOTHER"
     serve = with_base if is_served else f"as a server: vllm serve {where}"
-    say(f"wrote {folder}")
+    as_it_came = ", as it came" * (dtype == "auto" and exported.dtype != "float32")
+    more = "; --dtype float32 keeps all digits" * exported.is_rounded
+    less = "; --dtype bfloat16 halves it" * (exported.dtype == "float32")
+    size = f"{exported.size_bytes / 1e6:,.1f} MB"
+    say(f"wrote {folder}, {size} in {exported.dtype}{as_it_came}{more}{less}")
     say(f"try it: potluck evaluate {where} --task NAME, or {serve}")
 
 

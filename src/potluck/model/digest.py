@@ -1,8 +1,11 @@
-"""A model's digest, by which an adapter knows its base again: where the base lay when the adapter
-was trained, other weights may lie by now, and the result would be no model that anybody trained."""
+"""What the files of a model's weights are: their type, and their digest, by which an adapter knows
+its base again. Where the base lay when the adapter was trained, other weights may lie by now, and
+the result would be no model that anybody trained."""
 
 import hashlib
 import json
+import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -25,6 +28,8 @@ STATE = "state.json"
 """Name of the file of a checkpoint that tells the digest of its base."""
 STORED = "stored:"
 """Beginning of a digest of this kind; those of 0.2.0 were of the weights as they were loaded."""
+TYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+"""Types in which a model is written again, by the names that safetensors has for them."""
 WEIGHT_FILES = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_NAME, WEIGHTS_INDEX_NAME)
 """Names of the files of weights, in the order in which transformers looks for them."""
 
@@ -40,6 +45,30 @@ def stored_digest(model: str) -> str:
         return _digest_of(tuple(known)) if known else ""
     except Exception:  # a damaged file may raise anything, and loading it says what is wrong
         return ""
+
+
+def stored_type(model: str) -> torch.dtype:
+    """Find the type that most weights of a model have in its files; of a checkpoint, that of the
+    model which training began with; of an adapter, its base's. Float32 where nothing tells."""
+    where = locate(model)
+    with suppress(OSError, ValueError):
+        state = json.loads((Path(where) / STATE).read_text())
+        recorded = state.get("dtype") if isinstance(state, dict) else None
+        for each in TYPES.values():
+            if recorded == name_of(each):
+                return each
+    if base := base_of(where):
+        return stored_type(base)
+    counts = Counter[torch.dtype]()
+    with suppress(Exception):  # loading says what is wrong
+        for file in _weight_files(where):
+            counts.update(_counts(file))
+    return counts.most_common(1)[0][0] if counts else torch.float32
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """Name a type as recipes do."""
+    return str(dtype).removeprefix("torch.")
 
 
 def recorded_base(checkpoint: Path) -> str:
@@ -119,6 +148,21 @@ def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
                 yield name, opened.get_tensor(name)
     else:
         yield from torch.load(file, map_location="cpu", weights_only=True, mmap=True).items()
+
+
+def _counts(file: Path) -> Counter[torch.dtype]:
+    """Count a file's numbers of each type in which a model can be written, without reading them."""
+    counts = Counter[torch.dtype]()
+    if file.suffix != ".safetensors":
+        for _, tensor in _tensors(file):
+            counts[tensor.dtype] += tensor.numel()
+        return Counter({each: counts[each] for each in TYPES.values() if counts[each]})
+    with safe_open(file, framework="pt") as opened:
+        for name in opened.keys():  # noqa: SIM118  (it is no mapping)
+            part = opened.get_slice(name)
+            if dtype := TYPES.get(part.get_dtype()):
+                counts[dtype] += math.prod(part.get_shape())
+    return counts
 
 
 def _line_of(name: str, tensor: Tensor) -> str:

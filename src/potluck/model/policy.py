@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.generic import ModelOutput
 
-from potluck.model.digest import require_base
+from potluck.model.digest import require_base, stored_type
 from potluck.model.loading import ModelError, load_network, load_tokenizer, stop_ids
 from potluck.model.prompt import Variables
 from potluck.model.reader import Reader
@@ -36,12 +36,14 @@ class LanguageModel(Reader):
         stop: Sequence[str] = (),
         stop_texts: Sequence[str] = (),
         dtype: torch.dtype = torch.float32,
+        came_as: torch.dtype = torch.float32,
         variables: Variables | None = None,
         chat_template: ChatTemplate = "model",
     ) -> None:
         """Take further tokens and texts that end a completion as ``stop`` and ``stop_texts``.
         ``logp`` computes in ``dtype``: float32 weights are rounded to bfloat16 in each forward pass
-        (autocast), so that small steps add up in them. ``variables`` are those of the chat
+        (autocast), so that small steps add up in them. ``came_as`` is the type of the files that
+        training began with, in which others get the weights. ``variables`` are those of the chat
         template, if that is used."""
         configs = getattr(network, "generation_config", None), network.config
         # A model of images and text has the limits of its text in a part of its configuration.
@@ -56,7 +58,7 @@ class LanguageModel(Reader):
             variables=variables,
             chat_template=chat_template,
         )
-        self.network, self.dtype = network.eval(), dtype
+        self.network, self.dtype, self.came_as = network.eval(), dtype, came_as
         self.scorer = Scorer(network, self.vocabulary)
 
     @classmethod
@@ -84,6 +86,7 @@ class LanguageModel(Reader):
             stop=stop,
             stop_texts=stop_texts,
             dtype=dtype,
+            came_as=stored_type(model),
             variables=variables,
             chat_template=chat_template,
         )

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Meta
@@ -166,6 +166,9 @@ class VllmOptions(ServedOptions, frozen=True, kw_only=True, tag_field="name", ta
     """Name under which the server has the model; for a LoRA node, a name for its adapter."""
     folder: str = ""
     """Folder for the weights, at the same path on the server; empty: one in the run folder."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Type in which the weights are written for the server, an adapter's apart. auto: that in which
+    the model came, which the server takes too if it is started without ``--dtype``."""
     sleeps: bool = False
     """True: the server frees its GPU memory while the node learns (``--enable-sleep-mode``)."""
     overlap: bool = False

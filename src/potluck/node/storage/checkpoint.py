@@ -5,7 +5,8 @@
                            adapter_model.safetensors and adapter_config.json, which peft loads
       optimizer.safetensors    one tensor per parameter and moment
       README.md                the model card, see export.py
-      state.json               {"round": rounds that this policy has learned from, ...}
+      state.json               {"round": rounds that this policy has learned from,
+                                "dtype": type of the weights that training began with, ...}
       served.json              instead of weights, where a server has them: its address and paths
       SHA256SUMS               of each file but the card
 
@@ -30,7 +31,7 @@ from transformers import PreTrainedModel
 
 from potluck.files import SUMS, remedy, unlike_its_sum, whole_folder, write_sums
 from potluck.model import LanguageModel, ModelError
-from potluck.model.digest import recorded_base, stored_digest
+from potluck.model.digest import name_of, recorded_base, stored_digest
 from potluck.model.loading import SERVED, weights_digest
 from potluck.model.sharding import ShardedModel, distribute_like, full_tensor
 from potluck.node.storage.folder import rounds_saved
@@ -57,7 +58,8 @@ def save(
         policy.tokenizer.save_pretrained(beside)
         save_file(moments, beside / "optimizer.safetensors")
 
-    return write(folder, round, fill, card=card, base=stored_digest(start))
+    came_as = name_of(policy.came_as)
+    return write(folder, round, fill, card=card, base=stored_digest(start), dtype=came_as)
 
 
 def write(

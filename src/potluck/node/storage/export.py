@@ -11,6 +11,7 @@ import re
 import tarfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from tarfile import TarError
@@ -27,8 +28,9 @@ from safetensors.torch import load_file, save_file
 from potluck.config import RunConfig, load
 from potluck.files import whole_folder
 from potluck.model import LanguageModel
-from potluck.model.digest import notes_on_base
+from potluck.model.digest import name_of, notes_on_base
 from potluck.model.loading import base_of, load_tokenizer
+from potluck.model.rounding import loses_digits
 from potluck.node.storage.checkpoint import newest, served
 from potluck.objective.methods import method_of
 from potluck.reports.answers import answers, sentence
@@ -49,38 +51,61 @@ DAMAGED = (
 """Errors of a download that is no adapter."""
 
 
-def export(checkpoint: str, folder: Path, *, dtype: str = "float32") -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What ``export`` wrote."""
+
+    dtype: str
+    """Type of the weights, as recipes name it."""
+    size_bytes: int
+    """Size of the files of weights."""
+    is_rounded: bool
+    """True: the weights that were exported have digits which ``dtype`` has no room for."""
+    notes: list[str]
+    """Lines about what is not known of the model."""
+
+
+def export(checkpoint: str, folder: Path, *, dtype: str = "auto") -> Exported:
     """Write a folder that ``AutoModelForCausalLM.from_pretrained`` loads without peft or us; of a
     model that a server has, its adapter.
 
-    W + alpha/r * B A, computed in float32 and then stored as ``dtype``. ``checkpoint`` is a folder
-    of one, of a run's node (its newest), or any model of a recipe. Return lines about what is not
-    known of it. Raise ModelError if there is no such model, RunFolderError if ``folder`` is in the
-    way, or the disk is full.
+    W + alpha/r * B A, computed in float32 and then stored as ``dtype``; "auto": the type in which
+    the model came that training began with. ``checkpoint`` is a folder of one, of a run's node (its
+    newest), or any model of a recipe. Raise ModelError if there is no such model, RunFolderError if
+    ``folder`` is in the way, or the disk is full.
     """
     if folder.exists():
         raise RunFolderError(f"{folder} exists; name another folder for the export")
-    where, stored = newest(checkpoint), getattr(torch, dtype)
+    where, stored = newest(checkpoint), None if dtype == "auto" else getattr(torch, dtype)
     place, card = served(Path(where)), Path(where) / "README.md"
     policy = None if place else LanguageModel.load(where, device="cpu")
+    is_rounded = False
     try:
         with whole_folder(folder) as beside:
             if policy:
+                stored = stored or policy.came_as
+                is_rounded = loses_digits(policy.network, stored)
                 policy.network.to(stored).save_pretrained(beside)
                 policy.tokenizer.save_pretrained(beside)
             else:
-                _bring(place["weights"], Path(where), beside, stored)
+                stored = _bring(place["weights"], Path(where), beside, stored)
             if card.is_file():
                 text = card.read_text(encoding="utf-8")
                 text = merged_card(text) if base_of(where) else text
                 (beside / "README.md").write_text(text, encoding="utf-8")
     except (OSError, SafetensorError) as error:
         raise RunFolderError(f"cannot write {folder}: {error}; make room, then again") from error
-    return [] if place else notes_on_base(where)
+    return Exported(
+        dtype=name_of(stored),
+        size_bytes=sum(file.stat().st_size for file in folder.glob("*.safetensors")),
+        is_rounded=is_rounded,
+        notes=[] if place else notes_on_base(where),
+    )
 
 
-def _bring(place: str, checkpoint: Path, beside: Path, stored: torch.dtype) -> None:
-    """Download an adapter that a server has, and complete it, so that peft loads all of it."""
+def _bring(place: str, checkpoint: Path, beside: Path, stored: torch.dtype | None) -> torch.dtype:
+    """Download an adapter that a server has, and complete it, so that peft loads all of it. Return
+    the type of its weights; None: as they come."""
     home, run = checkpoint.absolute().parents[1:3]
     node = load(run / "recipe.json").node[home.name]
     assert isinstance(node.engine, TinkerOptions)
@@ -97,7 +122,9 @@ def _bring(place: str, checkpoint: Path, beside: Path, stored: torch.dtype) -> N
                 archive.extractall(unpacked, filter="data")
             (file,) = Path(unpacked).rglob("adapter_model.safetensors")
             told = dict(json.loads((file.parent / "adapter_config.json").read_text()))
-            tensors = {name: each.to(stored) for name, each in load_file(file).items()}
+            tensors = {
+                name: each.to(stored or each.dtype) for name, each in load_file(file).items()
+            }
     except DAMAGED as error:
         raise RunFolderError(f"no adapter comes from {place} ({error}); does it exist?") from error
     layers = {name.split(".lora_")[0].rpartition(".")[2] for name in tensors}
@@ -105,6 +132,7 @@ def _bring(place: str, checkpoint: Path, beside: Path, stored: torch.dtype) -> N
     save_file(tensors, beside / "adapter_model.safetensors", {"format": "pt"})
     (beside / "adapter_config.json").write_text(json.dumps(told | {"task_type": "CAUSAL_LM"}))
     load_tokenizer(node.reads).save_pretrained(beside)
+    return next(each.dtype for each in tensors.values())
 
 
 def card_of(config: RunConfig, node: str, folder: Path, round: int) -> str:

@@ -2,6 +2,7 @@
 folder of the model, or of a LoRA node's adapter. docs/vllm.md says which versions reload it."""
 
 import asyncio
+import hashlib
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,8 +19,10 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from potluck.files import whole_folder
+from potluck.model.digest import name_of
 from potluck.model.loading import weights_digest
 from potluck.model.policy import LanguageModel
+from potluck.model.rounding import rounded
 from potluck.rollout.base import EngineSettings, RolloutError
 from potluck.rollout.server import IS_IT_RUNNING, WAYS_OUT, Address, Client, CutOff, TooLong
 
@@ -148,6 +151,7 @@ class WeightSync:
         place = Path(options.folder) if options.folder else settings.folder
         self.policy, self.sleeps = policy, options.sleeps
         self.folder = (place / settings.node / "served").absolute()
+        self.dtype = policy.came_as if options.dtype == "auto" else getattr(torch, options.dtype)
         # Without a name of an adapter the server's weights are replaced.
         self.adapter = options.model if settings.adapter else ""
         self._served_version = ""
@@ -157,12 +161,20 @@ class WeightSync:
 
     def snapshot(self) -> Path:
         """Write the weights of now into a folder of their name; RolloutError if that fails."""
-        place = self.folder / weights_digest(self.policy.network, trained=True)
+        network, version = self.policy.network, weights_digest(self.policy.network, trained=True)
+        rounds = not self.adapter and any(p.dtype != self.dtype for p in network.parameters())
+        if rounds:
+            named = f"{version} {name_of(self.dtype)}"
+            version = hashlib.sha256(named.encode()).hexdigest()[:24]
+        place = self.folder / version
         if place.exists():
             return place
         try:
             with whole_folder(place) as beside:
-                self.policy.network.save_pretrained(beside)
+                # In main memory: a GPU may have no room for a copy.
+                made = rounded(network, self.dtype, torch.device("cpu")) if rounds else network
+                made.save_pretrained(beside)
+                del made
                 self.policy.tokenizer.save_pretrained(beside)
         except (OSError, SafetensorError) as error:
             raise RolloutError(

@@ -175,6 +175,7 @@ def require_ours(
         raise RolloutError(
             f"{what} differ from this model's by {apart:.3g} nats a token, more than {tolerance:g}:"
             f" it computes in a coarser format (bfloat16 costs .02 to .05; raise tolerance for a "
-            f"coarser one), has other weights{OLD_HEAD if is_tied else ''}, or was not "
+            f"coarser one; for a float32 server set dtype = 'float32'), has other weights"
+            f"{OLD_HEAD if is_tied else ''}, or was not "
             f"started with --logprobs-mode {owed_mode}; see docs/vllm.md"
         )
