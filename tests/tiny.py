@@ -7,14 +7,20 @@ import string
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import (
+    AutoModelForCausalLM,
     CohereConfig,
     Gemma2Config,
     GPT2Config,
+    Lfm2Config,
+    Lfm2MoeConfig,
     LlamaConfig,
     MistralConfig,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3_5MoeTextConfig,
+    Qwen3_5TextConfig,
+    Qwen3NextConfig,
 )
 
 from potluck.config import from_tree
@@ -46,6 +52,37 @@ ARCHITECTURES = [
         bos_token_id=BEGIN,
     ),
 ]
+_DELTA = {
+    "num_hidden_layers": 3, "head_dim": 8, "linear_num_value_heads": 4, "linear_num_key_heads": 2,
+    "linear_key_head_dim": 4, "linear_value_head_dim": 4, "linear_conv_kernel_dim": 4,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+}  # fmt: skip
+_EXPERTS = {
+    "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
+    "shared_expert_intermediate_size": 8,
+}  # fmt: skip
+_CONVOLUTIONS = {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}
+RECURRENT = [
+    Qwen3_5TextConfig(**SMALL | _DELTA),
+    Qwen3_5MoeTextConfig(**SMALL | _DELTA | _EXPERTS),
+    Qwen3NextConfig(**SMALL | _DELTA | _EXPERTS),
+    Lfm2Config(**SMALL | _CONVOLUTIONS),
+    Lfm2MoeConfig(**SMALL | _CONVOLUTIONS, num_dense_layers=1, moe_intermediate_size=8,
+                  num_experts=4, num_experts_per_tok=2),
+]  # fmt: skip
+"""Models with recurrent layers, each with one layer of attention between two of them."""
+
+
+def recurrent(config, *, sharpness=5.0, seed=0):
+    """A model of such a configuration whose layers remember more than untrained ones do."""
+    torch.manual_seed(seed)
+    network = AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        network.get_output_embeddings().weight.mul_(sharpness)
+        for name, weight in network.named_parameters():
+            if "linear_attn" in name or ".conv" in name:
+                weight.add_(0.3 * torch.randn_like(weight))
+    return LanguageModel(network, tokenizer())
 
 
 @functools.cache
