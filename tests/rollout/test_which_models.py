@@ -17,15 +17,56 @@ from potluck.rollout.cache import require_one_rope, require_repeatable
 
 RECURRENT = [
     "bamba", "falcon_h1", "falcon_mamba", "granitemoehybrid", "jamba", "mamba", "mamba2", "minimax",
-    "nemotron_h", "olmo_hybrid", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_next",
-    "recurrent_gemma", "rwkv", "zamba", "zamba2",
+    "nemotron_h", "olmo_hybrid", "recurrent_gemma", "rwkv", "zamba", "zamba2",
 ]  # fmt: skip
 ATTENTION = [
-    "llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3", "gemma3_text",
-    "phi", "phi3", "gpt2", "gpt_neox", "gpt_neo", "gptj", "codegen", "opt", "bloom", "falcon",
-    "mpt", "stablelm", "cohere", "cohere2", "olmo", "olmo2", "olmo3", "olmoe", "granite",
-    "granitemoe", "mixtral", "smollm3", "starcoder2", "nemotron", "glm", "glm4", "exaone4",
-    "gpt_oss", "deepseek_v3", "xglm", "biogpt", "gpt_bigcode", "seed_oss", "arcee", "helium",
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "gemma3_text",
+    "phi",
+    "phi3",
+    "gpt2",
+    "gpt_neox",
+    "gpt_neo",
+    "gptj",
+    "codegen",
+    "opt",
+    "bloom",
+    "falcon",
+    "mpt",
+    "stablelm",
+    "cohere",
+    "cohere2",
+    "olmo",
+    "olmo2",
+    "olmo3",
+    "olmoe",
+    "granite",
+    "granitemoe",
+    "mixtral",
+    "smollm3",
+    "starcoder2",
+    "nemotron",
+    "glm",
+    "glm4",
+    "exaone4",
+    "gpt_oss",
+    "deepseek_v3",
+    "xglm",
+    "biogpt",
+    "gpt_bigcode",
+    "seed_oss",
+    "arcee",
+    "helium",
+]
+STATEFUL = [  # recurrent, and taken: tests/rollout/test_recurrent.py
+    "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next", "lfm2", "lfm2_moe",
 ]  # fmt: skip
 
 
@@ -35,8 +76,8 @@ def test_a_model_with_recurrent_layers_is_refused(kind):
         require_repeatable(AutoConfig.for_model(kind), "m")
 
 
-@pytest.mark.parametrize("kind", ATTENTION)
-def test_a_model_of_attention_layers_is_not(kind):
+@pytest.mark.parametrize("kind", [*ATTENTION, *STATEFUL])
+def test_a_model_of_attention_layers_or_of_states_that_were_tried_is_not(kind):
     require_repeatable(AutoConfig.for_model(kind), "m")
     require_one_rope(AutoConfig.for_model(kind), "m", 4096)
 
