@@ -14,6 +14,8 @@ import potluck
 import tiny
 from launch.runs import everything_in, sets
 from potluck import STARTING_RECIPE
+from potluck.cli.models import told_of_type
+from potluck.node.storage.export import Exported
 
 SMALL = Path(potluck.__file__).parent / "models" / "digits-small"
 ONE_ROUND = [
@@ -250,10 +252,26 @@ def test_an_export_is_a_model_in_the_format_asked_for(desk, potluck_says):
     assert (desk / "model" / "tokenizer.json").exists()
 
 
+@pytest.mark.parametrize("exported, asked, told", [
+    (("float32", "bfloat16", 0.1), "auto",
+     ", as bfloat16, in which it came, would keep 10% of what was trained; --dtype bfloat16 "
+     "halves it"),
+    (("float32", "bfloat16", None), "auto",
+     ", as bfloat16, in which it came, may lose what was trained; --dtype bfloat16 halves it"),
+    (("bfloat16", "bfloat16", 0.97), "auto",
+     ", as it came, which keeps 97% of what was trained; --dtype float32 keeps all digits"),
+    (("bfloat16", "bfloat16", 0.1), "bfloat16",
+     ", which keeps 10% of what was trained; --dtype float32 keeps all digits"),
+])  # fmt: skip
+def test_the_share_of_the_training_that_is_kept_is_told(exported, asked, told):
+    assert told_of_type(Exported(*exported, size_bytes=1, notes=[]), asked) == told
+
+
 @pytest.mark.parametrize("came, chosen, digits, told", [
     (torch.bfloat16, [], 8, "in bfloat16, as it came"),
     (torch.float16, [], 8, "in float16, as it came"),
     (torch.float32, [], 8, "in float32; --dtype bfloat16 halves it"),
+    (torch.float32, ["float32"], 24, "in float32; --dtype bfloat16 halves it"),
     (torch.float32, ["bfloat16"], 24, "in bfloat16; --dtype float32 keeps all digits"),
     (torch.float16, ["float32"], 8, "in float32; --dtype bfloat16 halves it"),
     (torch.float32, ["auto"], 24, "in float32; --dtype bfloat16 halves it"),

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+import tiny
 from launch.runs import numbers
 from potluck.builder import nodes
 from potluck.builder.nodes import make_learner
@@ -22,6 +23,7 @@ from potluck.launch.in_process import run
 from potluck.model import LanguageModel, ModelError
 from potluck.model.digest import notes_on_base, stored_type
 from potluck.model.loading import weights_digest
+from potluck.model.rounding import share_kept
 from potluck.model.training import DEFAULT_TARGETS, add_adapter
 from potluck.node.storage import checkpoint
 from potluck.node.storage.export import export
@@ -145,24 +147,68 @@ def test_the_merged_export_is_a_model_of_its_own_with_the_adapters_logits(done, 
     torch.testing.assert_close(logits(alone), logits(adapted), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("node", ["full", "adapter"])
-def test_an_export_has_the_type_that_training_began_with(done, tmp_path, node):
-    """The built-in models are stored in bfloat16; what is trained is kept in float32."""
-    trained = LanguageModel.load(str(checkpoint_of(done, node, 2)), device="cpu").network
-    exported = export(str(checkpoint_of(done, node, 2)), tmp_path / "usual")
-    assert (exported.dtype, exported.is_rounded) == ("bfloat16", True)
-    tensors = load_file(tmp_path / "usual" / "model.safetensors")
-    assert {each.dtype for each in tensors.values()} == {torch.bfloat16}
-    told = json.loads((tmp_path / "usual" / "config.json").read_text())
-    assert told["dtype"] == "bfloat16"
-    for name, weight in tensors.items():
-        assert torch.equal(weight, trained.get_parameter(name).bfloat16())
-    assert exported.size_bytes == (tmp_path / "usual" / "model.safetensors").stat().st_size
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory):
+    """A run whose steps are too small for bfloat16."""
+    folder = tmp_path_factory.mktemp("runs") / "slow"
+    run(recipe("node.full.learning_rate=1e-7", names=["full"]), folder, display=None)
+    return folder
 
-    whole = export(str(checkpoint_of(done, node, 2)), tmp_path / "whole", dtype="float32")
-    assert (whole.dtype, whole.is_rounded) == ("float32", False)
-    for name, weight in load_file(tmp_path / "whole" / "model.safetensors").items():
-        assert torch.equal(weight, trained.get_parameter(name))
+
+@pytest.mark.parametrize(
+    "whose, node, dtype",
+    [("done", "full", "bfloat16"), ("done", "adapter", "bfloat16"), ("slow", "full", "float32")],
+)
+def test_an_export_has_the_type_that_training_began_with_if_it_keeps_what_was_trained(
+    request, tmp_path, whose, node, dtype
+):
+    """The built-in models are stored in bfloat16; what is trained is kept in float32."""
+    place = checkpoint_of(request.getfixturevalue(whose), node, 2)
+    trained = LanguageModel.load(str(place), device="cpu").network
+    exported = export(str(place), tmp_path / "usual")
+    assert (exported.dtype, exported.wanted) == (dtype, "bfloat16")
+    assert (exported.kept >= 0.9) == (dtype == "bfloat16")
+    assert exported.size_bytes == (tmp_path / "usual" / "model.safetensors").stat().st_size
+    told = json.loads((tmp_path / "usual" / "config.json").read_text())
+    assert told["dtype"] == dtype
+    for name, weight in load_file(tmp_path / "usual" / "model.safetensors").items():
+        assert torch.equal(weight, trained.get_parameter(name).to(getattr(torch, dtype)))
+        assert weight.dtype == getattr(torch, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_type_that_was_chosen_is_taken_whatever_it_loses(done, tmp_path, dtype):
+    exported = export(str(checkpoint_of(done, "full", 2)), tmp_path / "chosen", dtype=dtype)
+    assert (exported.dtype, exported.wanted) == (dtype, dtype)
+    assert (exported.kept == 1) == (dtype == "float32")
+    tensors = load_file(tmp_path / "chosen" / "model.safetensors")
+    assert {each.dtype for each in tensors.values()} == {getattr(torch, dtype)}
+
+
+@pytest.mark.parametrize("unknown", [{"start": "/gone"}, {"start": None}, {"start": 7}])
+def test_an_export_keeps_all_digits_where_what_training_began_with_is_gone(done, tmp_path, unknown):
+    place = copied(checkpoint_of(done, "full", 2), tmp_path / "moved")
+    state = json.loads((place / "state.json").read_text())
+    (place / "state.json").write_text(json.dumps(state | unknown))
+    (place / "SHA256SUMS").unlink()
+    exported = export(str(place), tmp_path / "usual")
+    assert (exported.dtype, exported.wanted, exported.kept) == ("float32", "bfloat16", None)
+
+
+def test_the_share_of_a_change_that_is_kept_is_that_of_its_direction():
+    """Between 1 and 2 numbers of bfloat16 are 2^-7 apart: half a step up goes all the way or back,
+    less goes back, and two steps stay."""
+    start, moved = tiny.policy().network, tiny.policy().network
+    for network in (start, moved):
+        for weight in network.parameters():
+            weight.data.fill_(1.0)
+    assert share_kept(moved, start, torch.bfloat16) == 1
+    moved.model.norm.weight.data[:2] += torch.tensor([2 / 128, 0.4 / 128])
+    # 2 x 2 of 2^2 + .4^2
+    assert share_kept(moved, start, torch.bfloat16) == pytest.approx(4 / 4.16, rel=1e-5)
+    moved.model.norm.weight.data[0] = 1
+    assert share_kept(moved, start, torch.bfloat16) == 0
+    assert share_kept(moved, start, torch.float32) == 1
 
 
 def test_a_resumed_run_and_a_next_one_know_the_type_that_training_began_with(tmp_path):

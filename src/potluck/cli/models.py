@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,6 +29,9 @@ from potluck.reports.events import Notice, PhaseProgress
 from potluck.show.terminal.evaluation import show_evaluation
 from potluck.show.terminal.live import LiveDisplay
 from potluck.show.terminal.show import show
+
+if TYPE_CHECKING:
+    from potluck.node.storage.export import Exported
 
 RunFolder = Annotated[Path, typer.Argument(help="A run's folder")]
 EvaluatedSplits = Annotated[str, typer.Option(help="validation, out-of-distribution or both")]
@@ -154,12 +157,24 @@ def export_command(
     where = shlex.quote(str(folder))
     with_base = f"merge it into its base: potluck export {where} ANOTHER"
     serve = with_base if is_served else f"as a server: vllm serve {where}"
-    as_it_came = ", as it came" * (dtype == "auto" and exported.dtype != "float32")
-    more = "; --dtype float32 keeps all digits" * exported.is_rounded
-    less = "; --dtype bfloat16 halves it" * (exported.dtype == "float32")
     size = f"{exported.size_bytes / 1e6:,.1f} MB"
-    say(f"wrote {folder}, {size} in {exported.dtype}{as_it_came}{more}{less}")
+    say(f"wrote {folder}, {size} in {exported.dtype}{told_of_type(exported, dtype)}")
     say(f"try it: potluck evaluate {where} --task NAME, or {serve}")
+
+
+def told_of_type(exported: "Exported", asked: str) -> str:
+    """Say why an export has its type, and what another one would do."""
+    share = "" if exported.kept is None else f"{exported.kept:.0%} of what was trained"
+    if exported.dtype != exported.wanted:
+        would = f"would keep {share}" if share else "may lose what was trained"
+        why = f", as {exported.wanted}, in which it came, {would}"
+    else:
+        why = ", as it came" if asked == "auto" and exported.dtype != "float32" else ""
+    if exported.dtype == "float32":
+        return f"{why}; --dtype bfloat16 halves it"
+    if exported.kept == 1:
+        return why
+    return f"{why}{f', which keeps {share}' if share else ''}; --dtype float32 keeps all digits"
 
 
 @app.command("replay")

@@ -66,6 +66,15 @@ def stored_type(model: str) -> torch.dtype:
     return counts.most_common(1)[0][0] if counts else torch.float32
 
 
+def start_of(checkpoint: Path) -> str:
+    """Find the model that the training of a checkpoint, or an adapter, began with; "": unknown."""
+    with suppress(OSError, ValueError):
+        state = json.loads((checkpoint / STATE).read_text())
+        if isinstance(state, dict) and (start := state.get("start")):
+            return str(start)
+    return base_of(str(checkpoint)) or ""
+
+
 def name_of(dtype: torch.dtype) -> str:
     """Name a type as recipes do."""
     return str(dtype).removeprefix("torch.")

@@ -6,7 +6,8 @@
       optimizer.safetensors    one tensor per parameter and moment
       README.md                the model card, see export.py
       state.json               {"round": rounds that this policy has learned from,
-                                "dtype": type of the weights that training began with, ...}
+                                "start": the model that training began with,
+                                "dtype": type of its weights, ...}
       served.json              instead of weights, where a server has them: its address and paths
       SHA256SUMS               of each file but the card
 
@@ -58,8 +59,13 @@ def save(
         policy.tokenizer.save_pretrained(beside)
         save_file(moments, beside / "optimizer.safetensors")
 
-    came_as = name_of(policy.came_as)
-    return write(folder, round, fill, card=card, base=stored_digest(start), dtype=came_as)
+    began = {
+        "base": stored_digest(start),
+        "dtype": name_of(policy.came_as),
+        # The checkpoint may be looked at from another folder.
+        "start": str(Path(start).resolve()) if Path(start).exists() else start,
+    }
+    return write(folder, round, fill, card=card, **began)
 
 
 def write(
