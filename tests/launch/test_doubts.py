@@ -160,7 +160,10 @@ def test_that_nothing_is_learned_from_an_author_is_said_after_five_rounds_and_on
     ),
     ({"likelihood_positive": 0.3}, "likelihood", ["P 0.300", "likelihood_exponent", "typicality"]),
     ({"likelihood_positive": 0.3}, "typicality", ["P 0.300", "not typical", "likelihood_exponent"]),
-    ({"gradient_share": 0.0}, "typicality", ["it is not trusted", "roster"]),
+    ({"gradient_share": 0.0, "completions": 12}, "typicality",
+     ["it is not trusted", "roster", "trust = 'everybody'", "in 5 rounds (60 completions) is"]),
+    ({"gradient_share": 0.0, "completions": 12, "likelihood_positive": 0.3}, "typicality",
+     ["it is not trusted", "(P 0.300)", "in 3 rounds (36 completions) is"]),
     ({}, "mine.py:weigh", ["weight = 'mine.py:weigh'"]),
 ])  # fmt: skip
 def test_the_note_says_why_and_what_to_do(its, weight, words):

@@ -15,6 +15,7 @@ STRANGER = AuthorReport(
 FOREIGN_STRANGER = AuthorReport(
     completions=36, tokens=400, success_weight=0.0, likelihood_positive=0.001, gradient_share=0.0
 )
+IDLE_STRANGER = AuthorReport(completions=36, tokens=400, gradient_share=0.0)
 
 
 def rounds(count=9, *, of=None, **figures):
@@ -47,6 +48,31 @@ SITUATIONS = {
     "stranger of a foreign notation": (
         rounds(absent=("it",), of=FOREIGN_STRANGER, heard=()),
         ["it writes in a way that this model would not (P 0.001)"],
+    ),
+    "stranger, for three rounds": (rounds(3, of=STRANGER, heard=("it",)), ["it is not trusted"]),
+    "stranger, for two rounds": (rounds(2, of=STRANGER, heard=("it",)), []),
+    "stranger that has nothing right: not counted on, and it writes": (
+        rounds(3, absent=("it",), of=IDLE_STRANGER, heard=()),
+        [
+            "it is here, but in 3 rounds none of its answers taught this node, which takes it for "
+            "absent and writes its part, too"
+        ],
+    ),
+    "the same for two rounds, twice": (
+        [
+            *rounds(2, absent=("it",), of=IDLE_STRANGER, heard=()),
+            *rounds(1, of=IDLE_STRANGER, heard=("it",)),
+        ]
+        * 2,
+        [],
+    ),
+    "the same for three rounds, twice": (
+        [
+            *rounds(3, absent=("it",), of=IDLE_STRANGER, heard=()),
+            *rounds(1, of=IDLE_STRANGER, heard=("it",)),
+        ]
+        * 2,
+        ["it is here, but in 3 rounds"] * 2,
     ),
     "killed": (
         [*rounds(3, of=FRIEND, heard=("it",)), *rounds(6, missing=("it",), heard=())],
@@ -81,6 +107,8 @@ def test_a_situation_has_its_true_alerts_and_no_other(situation, weight):
     for line, words in zip(lines, expected, strict=True):
         assert words in line
         assert "\n" not in line
+        # The way out is named where trust is the reason.
+        assert ("trusted" in line) == ("[objective] trust = 'everybody'" in line)
         # It would pull a foreign notation in.
         assert ("would not" in words) <= ("likelihood_exponent" not in line)
         assert ("would not" in words) <= ("roster" not in line)

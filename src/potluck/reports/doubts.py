@@ -51,6 +51,13 @@ Found = Iterator[tuple[str, str, str]]
 """Node that it is about, kind of the alert, and line for the user, for each that stands out."""
 
 
+HELD_BACK_ROUNDS = 3
+"""Rounds in a row after which it is told that an author which is not trusted teaches nothing, or
+that its part is written for it."""
+TRUSTING = (
+    "if you trust its owner, put its key into a [swarm] roster, or set [objective] trust = "
+    "'everybody' among friends (docs/trust.md)"
+)
 CONSTANT_ROUNDS, CONSTANT_SHARE = 3, 0.9
 """Rounds in a row, and share of a node's answers, from which one answer to all is told."""
 ZERO_ROUNDS = 2
@@ -102,6 +109,8 @@ class Doubts:
         """The most of them after which it came again."""
         self._refused = Counter[str]()
         """Messages under its name that were refused in these rounds."""
+        self._written_for = Counter[str]()
+        """Rounds in a row in which the part of a member was written that was here."""
         self._best = -math.inf
         self._steps: list[float] = []
 
@@ -115,6 +124,7 @@ class Doubts:
         self._count_silence(report)
         lasting = list(self._of_several()) if len(self._last) == WINDOW else []
         lasting += self._unheard(report)
+        lasting += self._taken_for_absent(report)
         self._told -= self._lasting - {(about, kind) for about, kind, _ in lasting}
         self._lasting = {(about, kind) for about, kind, _ in lasting}
         for about, kind, line in (*self._of_round(report), *lasting):
@@ -264,14 +274,21 @@ class Doubts:
             if author != self._me and its.success_weight is not None:
                 self._weighed.setdefault(author, deque(maxlen=WINDOW)).append(its)
         for author, recent in self._weighed.items():
-            weights = [each.success_weight or 0.0 for each in recent]
-            if len(recent) < WINDOW or max(weights) >= UNHEARD_WEIGHT:
+            is_strange = recent[-1].gradient_share is not None
+            # Of what the habit test silences no likelihood is known, by which trust holds back.
+            weighed = [each.likelihood_positive is not None for each in recent]
+            held_back = is_strange and all(weighed[-HELD_BACK_ROUNDS:])
+            rounds = HELD_BACK_ROUNDS if held_back else WINDOW
+            newest = [*recent][-rounds:]
+            weights = [each.success_weight or 0.0 for each in newest]
+            if len(newest) < rounds or max(weights) >= UNHEARD_WEIGHT:
                 continue
-            mean_weight = sum(weights) / WINDOW
-            silenced = mean(each.silenced_share for each in recent) or 0.0
-            likelihood = mean(each.likelihood_positive for each in recent)
+            mean_weight = sum(weights) / rounds
+            silenced = mean(each.silenced_share for each in newest) or 0.0
+            likelihood = mean(each.likelihood_positive for each in newest)
             is_foreign = likelihood is not None and likelihood < FOREIGN_LIKELIHOOD
-            if mean_weight >= UNHEARD_WEIGHT * (1 - silenced):  # without the test it is enough
+            is_enough_untested = mean_weight >= UNHEARD_WEIGHT * (1 - silenced)
+            if is_enough_untested and not (is_strange and is_foreign):
                 told = habit_told(self._me, author, [*recent])
                 why = f"{told}. [objective] habit_test = false learns them"
             elif is_foreign and self._weight in UNLIKE:
@@ -279,8 +296,11 @@ class Doubts:
                     f"it writes in a way that this model would not (P {likelihood:.3f}), so they "
                     f"cannot learn from each other (docs/partners.md)"
                 )
-            elif recent[-1].gradient_share is not None:
-                why = "it is not trusted. If you trust its owner, put its key into the roster"
+            elif is_strange:
+                why = (
+                    f"it is not trusted, so only its right and likely answers teach (P "
+                    f"{likelihood or 0.0:.3f}); {TRUSTING}"
+                )
             elif self._weight not in UNLIKE:
                 why = f"so [objective] weight = {self._weight!r} has it"
             else:
@@ -290,9 +310,29 @@ class Doubts:
                     why += ", and weight = 'typicality' where the task leaves many ways to go on"
             line = (
                 f"{self._me}: nothing is learned from {author}, the mean weight of its right "
-                f"answers in {WINDOW} rounds is {mean_weight:.3f}: {why}"
+                f"answers in {rounds} rounds ({sum(each.completions for each in newest)} "
+                f"completions) is {mean_weight:.3f}: {why}"
             )
             yield author, "unheard", line
+
+    def _taken_for_absent(self, report: RoundReport) -> Found:
+        """Yield the members whose part this node wrote in HELD_BACK_ROUNDS though they were here:
+        they are not trusted, and had nothing right that it could learn. Of others ``_unheard``
+        tells."""
+        taken = {
+            name
+            for name in report.absent
+            if (its := report.sources.get(name)) and its.completions and its.success_weight is None
+        }
+        self._written_for = Counter({name: self._written_for[name] + 1 for name in taken})
+        for name, rounds in sorted(self._written_for.items()):
+            if rounds >= HELD_BACK_ROUNDS:
+                line = (
+                    f"{self._me}: {name} is here, but in {rounds} rounds none of its answers taught"
+                    f" this node, which takes it for absent and writes its part, too; others that "
+                    f"do not miss {name} leave that out. It is not trusted; {TRUSTING}"
+                )
+                yield name, "taken_for_absent", line
 
 
 def _heard_of(report: RoundReport) -> set[str]:
