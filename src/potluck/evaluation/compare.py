@@ -13,7 +13,7 @@ import torch
 from potluck.builder.checks import without_long_prompts
 from potluck.builder.prompts import require_prompts
 from potluck.builder.task import make_task
-from potluck.config import ConfigError, RunConfig, as_tree
+from potluck.config import ConfigError, RunConfig, as_tree, load
 from potluck.evaluation import grade
 from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings, variables_of
 from potluck.files import derived_seed
@@ -25,6 +25,8 @@ from potluck.model.loading import (
     require_plain_weights,
     unused_accelerator,
 )
+from potluck.reports.right import binary_in_run
+from potluck.right import merged
 from potluck.rollout.base import EngineSettings, GreedySampler, RandomSampler
 from potluck.rollout.cache import require_repeatable
 from potluck.rollout.hf import HFEngine
@@ -74,6 +76,9 @@ def evaluate_models(
             torch.cuda.empty_cache()
         label = f"{letter} " if request.against else ""
         scores[letter] = _answered(model, request, settings, task, problems, progress, label)
+    answers = [a for each in scores.values() for its in each.values() for a in its.answers]
+    # One notion for all splits, and for the run that the model is of.
+    binary = merged(grade.binary_of(answers), _binary_in_run(settings))
     tree: dict[str, Any] = json.loads(json.dumps(as_tree(config)))
     return {
         "potluck": __version__,
@@ -96,12 +101,24 @@ def evaluate_models(
         "splits": [
             {"split": split}
             | grade.summary(
-                {m: each[split] for m, each in scores.items()}, settings.k, shown=request.shown
+                {m: each[split] for m, each in scores.items()},
+                settings.k,
+                rule=config.right_rule,
+                binary=binary,
+                shown=request.shown,
             )
             | {"constant": _constant(task, config, asked)}
             for split, asked in problems.items()
         ],
     }
+
+
+def _binary_in_run(settings: Settings) -> dict[str, bool]:
+    """Tell what the reward functions paid in the run whose rewards these are; else nothing."""
+    run = settings.run
+    if run is None or load(run / "recipe.json").reward != settings.config.reward:
+        return {}
+    return binary_in_run(run)
 
 
 def _constant(task: Task, config: RunConfig, problems: Sequence[Problem]) -> dict[str, Any] | None:

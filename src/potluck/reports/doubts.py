@@ -3,11 +3,13 @@
 import math
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from potluck.files import printable
 from potluck.reports.events import Alert
 from potluck.reports.rounds import AuthorReport, RoundReport
 from potluck.reports.statistics import mean
+from potluck.right import RightRule, merged
 
 WINDOW = 5
 """Rounds in means of what lasts; the newest habit test has counted what answers earned."""
@@ -88,9 +90,20 @@ class Doubts:
     """Alerts about the rounds of one node, each told once; what several rounds tell, such as a
     silence, is told again when it was over in between."""
 
-    def __init__(self, me: str, weight: str, *, reads_logp: bool) -> None:
-        """Take the name of the method's weight; ``reads_logp``: it reads what authors claim."""
+    def __init__(
+        self,
+        me: str,
+        weight: str,
+        *,
+        reads_logp: bool,
+        rule: RightRule | None = None,
+        binary: Mapping[str, bool] = MappingProxyType({}),
+    ) -> None:
+        """Take the name of the method's weight; ``reads_logp``: it reads what authors claim;
+        ``rule``: how the recipe tells what is right; ``binary``: of each reward function whether it
+        paid nothing but 0 and 1 in earlier rounds."""
         self._me, self._weight, self._reads_logp = me, weight, reads_logp
+        self._rule, self._binary = rule or RightRule(), dict(binary)
         self._told: set[tuple[str, str]] = set()
         self._lasting: set[tuple[str, str]] = set()
         self._last = deque[RoundReport](maxlen=WINDOW)
@@ -124,6 +137,7 @@ class Doubts:
 
     def _of_round(self, report: RoundReport) -> Found:
         me = self._me
+        yield from self._another_right(report)
         if report.own_cut_share == 1:
             what = "completions ran out of tokens before it ended, so each scores at most 0"
             keys = "[sampling] max_new_tokens (or max_total_tokens)"
@@ -157,6 +171,23 @@ class Doubts:
             if (capped := its.capped_share) is not None and capped >= DOUBTFUL_CAPPED_SHARE:
                 line = f"{author}: {capped:.0%} of tokens above the weight cap of {me}"
                 yield author, "capped_share", f"{line}; {FORGED}"
+
+    def _another_right(self, report: RoundReport) -> Found:
+        """Tell that another function decides what is right than before, or none any more."""
+        before, was = self._rule.function(self._binary), bool(self._binary)
+        noted = {name: its.binary for name, its in report.rewards.items() if its.binary is not None}
+        self._binary = merged(self._binary, noted)
+        now = self._rule.function(self._binary)
+        if not was or before == now:
+            return
+        other = sorted(name for name, its in noted.items() if not its)
+        paid = f"{', '.join(other)} paid other numbers than 0 and 1"
+        if now:
+            line = f"{paid}, so from now on {now} decides which answers are right"
+        else:
+            line = f"{paid}, so no answer is called right any more, and pass@k is left out"
+        way_out = "[evaluation] right names the reward function that decides, also with --resume"
+        yield self._me, "right_found" if now else "right_lost", f"{self._me}: {line}; {way_out}"
 
     def _all_zero(self) -> str:
         """Tell of rounds in a row in which nobody earned anything, and why; empty: it did."""

@@ -23,6 +23,9 @@ class RewardReport:
     """Mean, before the function's weight."""
     std: Number = None
     """Sample standard deviation; None of fewer than two."""
+    binary: bool | None = None
+    """True: all its numbers of the round, for completions of any author, were 0 or 1; null in runs
+    of 0.2.0. See ``[evaluation] right``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +164,9 @@ class RoundReport:
     """Mean over the completions that this node wrote."""
     rewards: Mapping[str, RewardReport] = field(default_factory=dict)
     """Each reward function by its name, before its weight; "task": the task's own grading."""
+    partial: bool | None = None
+    """True: some reward of the round was neither 0 nor 1, so a mean reward is no share of right
+    answers; null in runs of 0.2.0."""
     own_length_mean: Annotated[Number, Stat("Tokens an answer", "count", "Results", ".0f")] = None
     """Mean length of the completions that this node wrote, tokens."""
     own_cut_share: Annotated[Number, Stat("Answers cut off", "share", "Results", "z.0%")] = None

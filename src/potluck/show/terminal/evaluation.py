@@ -76,13 +76,14 @@ def _remarks(split: Mapping[str, Any]) -> Iterator[str]:
             f"greedy right: both {right['both']}, only A {right['only_a']}, only B "
             f"{right['only_b']}, neither {right['neither']}"
         )
+    told = "that are not right" if split["right"] else "that earned nothing"
     for model, faults in split["earned_nothing"].items():
         if not faults:
             continue
         counts = "; ".join(f"{each['count']} {_in_words(each)}" for each in faults)
         all = sum(each["count"] for each in faults)
         of = f"{model}: " * (len(split["earned_nothing"]) > 1)
-        yield f"{of}greedy answers that earned nothing: {all} of {split['problems']}: {counts}"
+        yield f"{of}greedy answers {told}: {all} of {split['problems']}: {counts}"
         for each in faults:
             for example in each["examples"]:
                 yield from _example(each["kind"], example)
@@ -90,7 +91,9 @@ def _remarks(split: Mapping[str, Any]) -> Iterator[str]:
         answer = printable(constant["answer"], 40)
         yield f"the one answer {answer!r} to all of them would earn {constant['share']:.3f}"
     if not split["binary"]:
-        yield "rewards are not all 0 or 1: greedy is their mean; right means a reward of 1 or more"
+        yield "greedy: the mean reward, and no accuracy, as rewards are not all 0 or 1"
+    if not split["binary"] or not split["right"]:
+        yield printable(split["right_in_words"], 400)
 
 
 def _in_words(fault: Mapping[str, Any]) -> str:
