@@ -160,6 +160,7 @@ def made_text(round: int, index: int, author: str, text: str = "") -> views.Text
     return views.TextView(
         **place,
         reward=reward,
+        right=bool(reward),
         text="".join(pieces),
         end="length" if index == 4 else "stop",
         question="534+943=",

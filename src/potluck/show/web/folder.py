@@ -19,8 +19,10 @@ from potluck.reports import EvaluationReport, RoundReport, runs
 from potluck.reports.answers import CONTROLS, answers, control_command
 from potluck.reports.doubts import habit_told
 from potluck.reports.events import EventLine, Once, PeerChange
+from potluck.reports.right import binary_of
 from potluck.reports.status import FolderStatus
 from potluck.reports.tail import Change, Tail, newest
+from potluck.right import merged
 from potluck.show.terminal.show import title_of
 from potluck.show.web import views
 from potluck.show.web.rounds import MOST_ROWS, NodeRounds, numbers_in, pair_columns
@@ -44,11 +46,13 @@ class NodeFolder:
         self.folder, self.name = folder, folder.name
         self.status: FolderStatus | None = None
         self.rounds, self.graded = NodeRounds(), NodeRounds()
+        self.binary: dict[str, bool] = {}
+        """Of each reward function whether it paid nothing but 0 and 1."""
         self.events = defaultdict[str, deque[views.EventView]](partial(deque, maxlen=MOST_EVENTS))
         """Events by the file that tells them, or that has a damaged line: they end with it."""
         self._step = 0
         self._files: tuple[tuple[Tail[Any], Callable[[Any], None], Callable[[], None]], ...] = (
-            (Tail(folder / runs.METRICS, RoundReport), self._add_round, self.rounds.clear),
+            (Tail(folder / runs.METRICS, RoundReport), self._add_round, self._clear_rounds),
             (Tail(folder / runs.EVALUATION, EvaluationReport), self._add_graded, self.graded.clear),
             (Tail(folder / runs.EVENTS, EventLine), self._add_event, lambda: None),
         )
@@ -71,7 +75,12 @@ class NodeFolder:
         text = f"{tail.path.name}, line {tail.number} cannot be read; it is left out"
         self._add_event(EventLine(round=self.rounds.done, text=text), tail.path.name)
 
+    def _clear_rounds(self) -> None:
+        self.rounds.clear()
+        self.binary.clear()
+
     def _add_round(self, line: RoundReport) -> None:
+        self.binary |= merged(self.binary, binary_of([line]))
         counts = {"missing": len(line.missing), "refused": sum(line.refused.values())}
         phases = {f"seconds/{phase}": seconds for phase, seconds in line.seconds.items()}
         self.rounds.add(self._step, line.round, numbers_in(line) | counts | phases, line.sources)
@@ -315,4 +324,6 @@ class WatchedRun:
 
     def texts(self, node: str, round: int | None = None) -> views.TextsView:
         """Return a round's completions, of the newest round if it is not given."""
-        return texts_of(self._node(node).folder, round)
+        with self._lock:
+            binary = merged(*(each.binary for each in self._nodes.values()))
+        return texts_of(self._node(node).folder, round, recipe=self._recipe, binary=binary)

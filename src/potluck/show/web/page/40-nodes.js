@@ -90,8 +90,8 @@ function nodesSection() {
       why: node.begins_s ? waitOf(node) : (node.why ?? ""),
       round: plain(node.round) + (view.rounds ? ` of ${plain(view.rounds)}` : ""),
       left: timeOf(view, node),
-      reward: show(reward, "share"),
-      accuracy: show(accuracy, "share"),
+      reward: show(reward, rewardKind(view)),
+      accuracy: show(accuracy, rewardKind(view)),
       waited: show(waitedShare(view, node.name), "share"),
     };
   }

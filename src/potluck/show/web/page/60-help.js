@@ -70,7 +70,7 @@ function helpCard(name) {
       if (values.some((value) => value !== null))
         series.push({ key: field, name: text, x: at, y: values, colour, dash, hasDots: true });
     }
-    chart.show(series, "share");
+    chart.show(series, rewardKind(view));
     others.replaceChildren(...taken(view, name));
   }
 
