@@ -1,5 +1,6 @@
 """Results of ``potluck evaluate``, on 80 columns."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -55,7 +56,9 @@ def _table(split: Mapping[str, Any], models: list[str]) -> Table:
             between = _estimate(measure["difference"], signed=True)
             between.stylize("bold" if measure["better"] else "")
             cells.append(between)
-        table.add_row(measure["measure"], *cells)
+        # A function's numbers stand below what they add up to.
+        name = re.sub("^reward/", "  ", measure["measure"])
+        table.add_row(Text(printable(name, 80)), *cells)
     return table
 
 
