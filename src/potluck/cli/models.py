@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -17,9 +18,11 @@ from potluck.evaluation.request import EvaluationRequest
 from potluck.files import printable, write_atomically
 from potluck.replay.plan import LEGEND, ReplayPlan, ReplayRow, differences_table, make_plan, table
 from potluck.reports.events import Notice, PhaseProgress
+from potluck.reports.runs import RunReadError, end_of, read_recipe, saved_results
 from potluck.show.terminal.evaluation import show_evaluation
 from potluck.show.terminal.live import LiveDisplay
 from potluck.show.terminal.show import show
+from potluck.show.terminal.text import decimal
 
 RunFolder = Annotated[Path, typer.Argument(help="A run's folder")]
 EvaluatedSplits = Annotated[str, typer.Option(help="validation, out-of-distribution or both")]
@@ -142,8 +145,24 @@ def export_command(
     where = shlex.quote(str(folder))
     with_base = f"merge it into its base: potluck export {where} ANOTHER"
     serve = with_base if is_served else f"as a server: vllm serve {where}"
-    say(f"wrote {folder}")
+    say(f"wrote {folder}{_origin(Path(chosen), is_best=best)}")
     say(f"try it: potluck evaluate {where} --task NAME, or {serve}")
+
+
+def _origin(checkpoint: Path, *, is_best: bool) -> str:
+    """Say of which round a checkpoint of a run is, and why it was chosen; "" of another model."""
+    node = checkpoint.absolute().parents[1]
+    if checkpoint.absolute().parent.name != "checkpoints" or not checkpoint.name.isdecimal():
+        return ""
+    done = int(checkpoint.name)
+    with suppress(RunReadError):
+        end, results = end_of(node, read_recipe(node.parent)), saved_results(node)
+        told = f": {printable(node.name, 40)} after {done} of {end} rounds"
+        if done in results:
+            told += f", validation {decimal(results[done])}"
+        others = f"the {len(results)} that are kept and were evaluated"
+        return told + (f", the best of {others}" if is_best else "")
+    return ""
 
 
 @app.command("replay")

@@ -234,8 +234,9 @@ class LocalRounds:
         self.evaluate(round, at_end=False)
         found = _validations(self.folder, [node.name for node in self.nodes], round)
         is_best = any(each.index(max(each)) == len(each) - 1 for each in found if each)
-        if round and is_best and self.config.keep_best:
-            self.save(round)
+        is_saved = all(round in rounds_saved(node.record.folder) for node in self.nodes)
+        if round and (is_saved or (is_best and self.config.keep_best)):
+            self.save(round)  # of one that is there the card alone, which now has this result
         return bool(found) and all(map(self.config.stop_when.is_met, found))
 
     def evaluate(self, round: int, *, at_end: bool) -> dict[str, SplitResult]:

@@ -311,10 +311,20 @@ def end_of(folder: Path, recipe: RecipeRead) -> int:
 def best_saved(folder: Path) -> tuple[float, int] | None:
     """Find the best evaluation of a node on the validation problems whose checkpoint is in its
     ``folder``, as (result, rounds); of equal ones the first."""
-    there = {place.parent.name for place in folder.glob("checkpoints/*/state.json")}
-    found = ((e.validation, e.round) for e in read_lines(folder / EVALUATION, EvaluationReport))
-    known = ((v, round) for v, round in found if v is not None and f"{round:06d}" in there)
+    known = ((result, round) for round, result in saved_results(folder).items())
     return max(known, key=lambda each: each[0], default=None)
+
+
+def saved_results(folder: Path) -> dict[int, float]:
+    """Read what a node's checkpoints in its ``folder`` got on the validation problems, by their
+    rounds; nothing of those that were not evaluated."""
+    there = {place.parent.name for place in folder.glob("checkpoints/*/state.json")}
+    lines = read_lines(folder / EVALUATION, EvaluationReport)
+    return {
+        each.round: each.validation
+        for each in lines
+        if each.validation is not None and f"{each.round:06d}" in there
+    }
 
 
 def read_lines(file: Path, kind: type[Line]) -> Iterator[Line]:
