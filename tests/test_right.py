@@ -65,16 +65,16 @@ def test_a_name_of_no_function_is_refused_with_those_that_there_are():
 def test_what_is_right_is_said_in_words():
     rule = RightRule.of(PAIR, "")
     assert rule.in_words({"correct": True, "brief": False}) == (
-        "right: what correct pays 1 or more; [evaluation] right names another function"
+        "right: what correct scores 1 or more; [evaluation] right names another function"
     )
-    assert "correct and brief all pay nothing but 0 and 1; [evaluation] right names" in (
+    assert "correct and brief score nothing but 0 and 1; [evaluation] right names" in (
         rule.in_words({"correct": True, "brief": True})
     )
-    assert "correct, brief pay other numbers than 0 and 1" in (
+    assert "correct, brief score other numbers than 0 and 1" in (
         rule.in_words({"correct": False, "brief": False})
     )
     named = RightRule.of(PAIR, "brief").in_words({"brief": False})
-    assert named == "right: what brief pays 1 or more"
+    assert named == "right: what brief scores 1 or more"
 
 
 def test_one_place_where_a_function_pays_another_number_is_enough():

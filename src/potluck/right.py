@@ -1,11 +1,11 @@
 """Which answers are right: one notion for pass@k, ``evaluate``, ``show``, the page and controls.
 
-An answer is right if the reward function that decides pays 1 or more for it, before its weight, and
+An answer is right if the reward function that decides scores it 1 or more, before its weight, and
 it was not cut off. ``[evaluation] right`` names that function. Without a name it is the only one
 all of whose numbers are 0 or 1, penalties left out (a weight below 0). Where there is none, or more
 than one, nothing is called right: a sum of rewards says how good an answer is, and no more.
 
-No function declares what it may pay, so its numbers tell: of all completions that a run's nodes
+No function declares what it may score, so its numbers tell: of all completions that a run's nodes
 have graded, or of all answers of an evaluation. Whoever reads a run goes by all of its rounds, so
 that early and late ones are judged alike. As one other number rules a function out for good, that
 changes twice at most while a run goes on: to the one that is left, and to none. An alert tells it.
@@ -22,8 +22,8 @@ TASK = "task"
 
 
 def is_full(function: str, number: float, end: str) -> bool:
-    """Tell whether a function pays an answer in full: 1 or more, for one that was not cut off. What
-    a cut one earns is 0 at most, which a task's own grading knows by itself."""
+    """Tell whether a function scores an answer in full: 1 or more, and it was not cut off. What a
+    cut one earns is 0 at most, which a task's own grading knows by itself."""
     is_cut = end in OUT_OF_ROOM and function != TASK
     return number >= 1 - 1e-9 and not is_cut  # parts that make 1 may make a little less in floats
 
@@ -65,7 +65,7 @@ class RightRule:
         if right and right != TASK and right not in known:
             raise ValueError(
                 f"[evaluation] right is {right!r}; choose one of {', '.join({**known, TASK: ''})}, "
-                f"or add it as a [[reward]], with weight = 0 if it is not to pay"
+                f"or add it as a [[reward]], with weight = 0 if it is not to count"
             )
         weights = [weight for _, weight in rewards] or [1.0]
         return cls(known.get(right, right), dict(zip(short, weights, strict=True)))
@@ -88,17 +88,17 @@ class RightRule:
         if len(found) == 1:
             name = "the task's own grading" if found == [TASK] else found[0]
             other = "" if self.named in binary else "; [evaluation] right names another function"
-            return f"right: what {name} pays 1 or more{other}"
+            return f"right: what {name} scores 1 or more{other}"
         why = (
-            f"{' and '.join(found)} all pay nothing but 0 and 1"
+            f"{' and '.join(found)} score nothing but 0 and 1"
             if found
-            else f"{', '.join(binary)} pay{'s' * (len(binary) == 1)} other numbers than 0 and 1"
+            else f"{', '.join(binary)} score{'s' * (len(binary) == 1)} other numbers than 0 and 1"
         )
         return f"no answer is called right: {why}; [evaluation] right names what decides"
 
 
 def merged(*found: Mapping[str, bool]) -> dict[str, bool]:
-    """Put together of what several places say whether functions paid nothing but 0 and 1."""
+    """Put together of what several places say whether functions scored nothing but 0 and 1."""
     whole: dict[str, bool] = {}
     for each in found:
         for name, its in each.items():

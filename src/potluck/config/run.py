@@ -66,9 +66,9 @@ class EvaluationConfig(Options, frozen=True, kw_only=True):
     model can do beyond the limit that it was trained with."""
     right: str = ""
     """Reward function that decides which answers are right, by its name: "correct" of
-    ``function = "rewards.py:correct"``, or "task", the task's own grading. What it pays 1 or more
-    is right. pass@k, colours and controls go by it: docs/tasks.md. Empty: the only function whose
-    numbers are 0 and 1, if there is one."""
+    ``function = "rewards.py:correct"``, or "task", the task's own grading. What it scores 1 or
+    more is right. pass@k, colours and controls go by it: docs/tasks.md. Empty: the only function
+    whose numbers are 0 and 1, if there is one."""
 
 
 class StopConfig(Options, frozen=True, kw_only=True):

@@ -54,7 +54,7 @@ class Node(Participant):
     trusts: Callable[[str], bool]
     """Function that tells of an author if it is trusted: see ``objective/trust.py``."""
     habits: HabitTest | None = None
-    """Test of others' habits; None: their right answers are learned from as the weight has it."""
+    """Test of others' habits; None: their successes are learned from as the weight has it."""
     begun: dict[int, tuple[Sequence[Share], OpenWriting]] = field(default_factory=dict)
     """The later round that is being written while this node learns, if any."""
     compared: list[int] = field(default_factory=list)

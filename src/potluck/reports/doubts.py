@@ -25,7 +25,7 @@ APART_GROWTH, APART_FLOOR = 20, 1e-6
 is 7e-9 to 9e-7 nats apart by rounding; with a part of its weights one round old, at a learning rate
 of 1e-4, it was 4e-4. In bfloat16 rounding costs 1e-3 to 4e-3."""
 UNHEARD_WEIGHT = 0.05
-"""Mean weight of an author's right answers below which nothing is learned from it."""
+"""Mean weight of an author's successes below which nothing is learned from it."""
 COLLAPSED = 0.5
 """Part of the best own reward, both means of WINDOW rounds, below which it has collapsed."""
 NOISE = 7
@@ -34,7 +34,7 @@ rounds in 50 had a false alarm. What a round differs from the one before tells t
 LEAST_ENTROPY = 0.05
 """Mean entropy of WINDOW rounds, nats a completion, below which nearly all of a group are equal."""
 FOREIGN_LIKELIHOOD = 0.1
-"""Likelihood P of an author's right answers, a mean per token, below which the author writes in
+"""Likelihood P of an author's successes, a mean per token, below which the author writes in
 another notation: between models that learn from each other P was .86 to .97, between notations with
 no form in common .001 (docs/partners.md)."""
 UNLIKE = {
@@ -181,7 +181,7 @@ class Doubts:
         if not was or before == now:
             return
         other = sorted(name for name, its in noted.items() if not its)
-        paid = f"{', '.join(other)} paid other numbers than 0 and 1"
+        paid = f"{', '.join(other)} scored other numbers than 0 and 1"
         if now:
             line = f"{paid}, so from now on {now} decides which answers are right"
         else:
@@ -320,8 +320,8 @@ class Doubts:
                 if self._weight == "likelihood":
                     why += ", and weight = 'typicality' where the task leaves many ways to go on"
             line = (
-                f"{self._me}: nothing is learned from {author}, the mean weight of its right "
-                f"answers in {WINDOW} rounds is {mean_weight:.3f}: {why}"
+                f"{self._me}: nothing is learned from {author}, the mean weight of its "
+                f"successes in {WINDOW} rounds is {mean_weight:.3f}: {why}"
             )
             yield author, "unheard", line
 
@@ -344,9 +344,9 @@ def habit_told(me: str, author: str, reports: Sequence[AuthorReport]) -> str:
     have = f"{'begin with' if begin else 'have'} '{printable(phrase.removeprefix(BEGINNING), 60)}'"
     earned = f"earn {abs(gain):.2f} {'more' if gain >= 0 else 'less'} (standard error {error:.2f})"
     if gain >= error:  # objective/habit.py, PROVEN
-        return f"{author}'s right answers that {have} are learned from: {me}'s own that do {earned}"
+        return f"{author}'s successes that {have} are learned from: {me}'s own that do {earned}"
     share = mean(each.silenced_share for each in last)
     return (
-        f"{share or 0:.0%} of {author}'s right answers (last {WINDOW} rounds) are not learned "
+        f"{share or 0:.0%} of {author}'s successes (last {WINDOW} rounds) are not learned "
         f"from: they {have}, and {me}'s own that do {earned}"
     )

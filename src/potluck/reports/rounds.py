@@ -78,8 +78,8 @@ class AuthorReport:
     ] = None
     filtered_share_negative: Annotated[
         Number,
-        Stat("Filtered, of the wrong ones", "share", row="filtered", format="z.0%"),
-        "Share of its wrong answers that the learner does not learn from: filtered or not read.",
+        Stat("Filtered, of the failures", "share", row="filtered", format="z.0%"),
+        "Share of its failures that the learner does not learn from: filtered or not read.",
     ] = None
     effective_sample_size: Annotated[
         Number,
@@ -90,8 +90,8 @@ class AuthorReport:
     """k1 over its completions of positive advantage (successes) alone."""
     likelihood_positive: Annotated[
         Number,
-        Stat("Likelihood of right answers", "share", row="P", format="z.3f"),
-        "Mean over its right answers of P, the geometric mean of p(learner) over their tokens.",
+        Stat("Likelihood of successes", "share", row="P", format="z.3f"),
+        "Mean over its successes of P, the geometric mean of p(learner) over their tokens.",
     ] = None
     bits_per_byte: Annotated[Number, Stat(row="bits/byte", format="z.2f")] = None
     """Surprise of its texts here, -log2 p over the bytes of UTF-8. Tokenizers that cut text into
@@ -99,12 +99,12 @@ class AuthorReport:
     success_weight: Annotated[
         Number,
         Stat("Taken", "share", row="taken", format="z.0%"),
-        "Share of its right answers that the learner takes, after filter and weights.",
+        "Share of its successes that the learner takes, after filter and weights.",
     ] = None
     silenced_share: Annotated[
         Number,
         Stat("Silenced by the habit test", "share", row="habit", format="z.0%"),
-        "Share of its right answers that are not learned from, as they bear its habit.",
+        "Share of its successes that are not learned from, as they bear its habit.",
     ] = None
     tested_habit: str | None = None
     """Phrase of its habit that is most foreign to this node: see ``objective/habit.py``."""
@@ -116,8 +116,8 @@ class AuthorReport:
     blocked_share: Annotated[
         Number,
         Stat("Blocked successes", "share"),
-        "Share of its right answers that have a token with w (or p) below 0.2: hardly any arrives. "
-        "It means nothing in language, where nearly every right answer has one (0.96 to 1.00).",
+        "Share of its successes that have a token with w (or p) below 0.2: hardly any arrives. "
+        "It means nothing in language, where nearly every success has one (0.96 to 1.00).",
     ] = None
     gradient_share: Annotated[
         Number,

@@ -164,7 +164,7 @@ def test_a_right_answer_is_one_that_the_deciding_function_pays_whatever_a_penalt
     completions = [paid(0.0, -0.5, text="bad"), paid(1.0, -0.04, text="good", index=1)]
     path = make_run(tmp_path / "run", "small", completions=completions, reward=PAYS)
     found = answers_in(path)
-    assert found[0].startswith("right: what correct pays 1 or more")
+    assert found[0].startswith("right: what correct scores 1 or more")
     assert found[-4:] == [
         "small  right (reward 0.996)  digits/1+2",
         "good",
@@ -178,7 +178,7 @@ def test_where_no_function_decides_the_best_and_the_worst_are_shown_and_nothing_
     completions += [paid(0.5, 0.0, text="half", index=2)]
     path = make_run(tmp_path / "run", "small", completions=completions, reward=PAYS)
     found = answers_in(path)
-    assert found[0].startswith("no answer is called right: correct, brief pay other numbers")
+    assert found[0].startswith("no answer is called right: correct, brief score other numbers")
     assert found[-4:] == [
         "small  reward 1.1  digits/1+2",
         "good",
@@ -327,13 +327,13 @@ def test_what_the_habit_test_found_is_a_sentence(tmp_path):
     shares = [0.0, 0.3, 0.3, 0.4, 0.4, 0.4]
     text = told(tmp_path / "a", *(habit(silenced_share=share) for share in shares))
     assert (
-        "36% of large's right answers (last 5 rounds) are not learned from: they begin with '# 4', "
+        "36% of large's successes (last 5 rounds) are not learned from: they begin with '# 4', "
         "and small's own that do earn 0.21 less (standard error 0.05)"
     ) in text
     inside = habit(tested_habit="4 2", habit_gain=0.04)
     assert "they have '4 2', and small's own that do earn 0.04 more" in told(tmp_path / "b", inside)
     proven = told(tmp_path / "c", habit(), habit(habit_gain=0.05))
-    assert "large's right answers that begin with '# 4' are learned from: small's own" in proven
+    assert "large's successes that begin with '# 4' are learned from: small's own" in proven
     untried = habit(habit_gain=None, habit_gain_error=None)
     assert "that do earn" not in told(tmp_path / "d", untried)
     assert "that do earn 0.21 less" in told(tmp_path / "e", habit(), *[untried] * 4)

@@ -65,7 +65,7 @@ def test_a_completion_is_right_by_the_function_that_decides_over_all_rounds(node
     read = msgspec.convert(recipe, RecipeRead)
     found = texts_of(node, 7, recipe=read)
     assert [text.right for text in found.texts] == [True, False]  # what is cut is not right
-    assert found.right.startswith("right: what correct pays 1 or more")
+    assert found.right.startswith("right: what correct scores 1 or more")
     found = texts_of(node, 7, recipe=read, binary={"correct": False})  # in another round
     assert [text.right for text in found.texts] == [None, None]
     assert found.right.startswith("no answer is called right")
