@@ -2,6 +2,7 @@
 
 The task's own grading pays a bit of a hash, so that models that know nothing are often right."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,8 @@ from potluck.evaluation.compare import evaluate_models
 from potluck.evaluation.request import EvaluationRequest
 from potluck.reports.answers import answer_of
 from potluck.reports.runs import read_run
+from potluck.tasks.base import best_constant
+from potluck.types import Problem
 
 MANY = ("rounds=2", "task.reward=hash", "evaluation.problems=9", "group_size=8")
 
@@ -85,6 +88,49 @@ def test_an_evaluation_of_the_run_goes_by_the_same_function(run):
 def test_a_control_counts_the_answers_that_the_function_pays(run):
     found = answer_of(run.folder, run.folder, "small", "own-part", 2)
     assert found.passed[0] == found.passed[1] > 0
+
+
+@pytest.mark.parametrize("right", ["", "has_b"])
+def test_a_right_answer_that_a_penalty_cost_all_earned_is_not_called_wrong(recipe, tmp_path, right):
+    """The penalty of 2 leaves no completion with a reward above 0."""
+    config = recipe("rounds=1", f"evaluation.right={right!r}", "group_size=16")
+    rewards = [has_b, (brief_or_not, 2.0)]
+    potluck.run(config, tmp_path / "run", rewards=rewards, display=None)
+    (line,) = lines(tmp_path / "run", "small")
+    own = [
+        each
+        for each in lines(tmp_path / "run", "small", "completions")
+        if each["author"] == "small"
+    ]
+    assert max(each["reward"] for each in own) <= 0
+    right_ones = sum(each["reward/has_b"] == 1 and each["end"] == "stop" for each in own)
+    assert right_ones
+    assert sum(line["own_earned_nothing"].values()) == len(own) - right_ones
+
+
+def brief_or_not(completions, **columns):
+    return [-1.0 - len(text) / 50 for text in completions]
+
+
+def test_what_one_answer_to_all_problems_would_earn_stands_beside_an_evaluation(
+    tiny_models, tmp_path
+):
+    rows = [{"question": f"{at}+2=", "answer": "7" if at % 2 else str(at)} for at in range(80)]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    task = {"name": "jsonl", "path": str(tmp_path / "rows.jsonl"), "tags": False, "held_out": 30}
+    sizes = {"evaluation": {"problems": 30}, "sampling": {"max_new_tokens": 4}}
+    tree = tiny.recipe(tiny_models, "rounds=1", "problems_per_round=4", task=task, **sizes)
+    potluck.run(tree, tmp_path / "run", display=None)
+    last = lines(tmp_path / "run", "small", "evaluation")[-1]
+    golds = [Problem(str(at), "", row["answer"]) for at, row in enumerate(rows)]
+    assert abs(last["constant"] - best_constant(golds).share) < 0.2
+    split = evaluated(tmp_path / "run")
+    assert split["constant"] == {"answer": "7", "share": last["constant"]}
+    potluck.run(tree, tmp_path / "own", rewards=[has_b], display=None)  # nobody knows
+    assert "constant" not in lines(tmp_path / "own", "small", "evaluation")[-1]
+    assert evaluated(tmp_path / "own")["constant"] is None
+    potluck.run(tree, tmp_path / "both", rewards=["task", (brief, 0.1)], display=None)
+    assert lines(tmp_path / "both", "small", "evaluation")[-1]["constant"] == last["constant"]
 
 
 @pytest.mark.parametrize("right, decides", [("", None), ("has_b", "has_b"), ("task", "task")])

@@ -115,7 +115,8 @@ def notes_on(config: RunConfig, task: Task, *, without_functions: bool = False) 
     """Write what to know of the splits; raise TaskError if a problem is in two of them.
     ``without_functions``: its reward functions were left out of ``config``, as they are code."""
     told = [*task.notes, *overlaps(task)]
-    if not (config.reward or without_functions):  # what they pay for a constant, nobody knows
+    # What functions score for a constant, nobody knows.
+    if config.knows_constants and not without_functions:
         told += constants(task)
     return [*told, *config.task.notes, *config.objective.notes]
 

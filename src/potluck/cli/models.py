@@ -78,23 +78,30 @@ def evaluate_command(
     prepare_process(0)
     with err.status("loading torch and transformers ..."):
         from potluck.evaluation.compare import evaluate_models, require_writable
+        from potluck.launch.children import interrupts
     place = Path(file) if file not in ("", "-") else None
     if place:
         require_writable(place)
     shown = err if file == "-" else out  # what is for a program is alone on stdout
     stopped = "stopped; an evaluation begins anew each time"
-    with stoppable(stopped), LiveDisplay(shown) as display:
+    with stoppable(stopped), interrupts() as interrupted, LiveDisplay(shown) as display:
         found = evaluate_models(
             request,
             progress=lambda *step: display.show(PhaseProgress(*step)),
             say=lambda text: display.show(Notice(text)),
+            stops=interrupted,
         )
+        if not found["splits"]:
+            raise KeyboardInterrupt
     show_evaluation(found, shown)
     text = json.dumps(found, indent=1, allow_nan=False)
     if place:
         write_atomically(place, f"{text}\n".encode())
     elif file:
         print(text)
+    if found["partial"]:
+        complain(stopped)
+        raise typer.Exit(130)
 
 
 @app.command("show")

@@ -10,7 +10,7 @@ from msgspec.structs import force_setattr
 
 from potluck.fields import Amount, Count, Options, Positive
 from potluck.objective.methods import ObjectiveConfig, reads_author_logp
-from potluck.right import RightRule
+from potluck.right import TASK, RightRule
 from potluck.rollout.options import HFOptions, VllmOptions
 from potluck.rollout.texts.options import FileOptions, OpenAIOptions, TinkerOptions
 from potluck.tasks.arithmetic import DigitsOptions
@@ -335,6 +335,13 @@ class RunConfig(Options, frozen=True, kw_only=True):
         """Rule that tells which answers are right."""
         rewards = [(reward.function, reward.weight) for reward in self.reward]
         return RightRule.of(rewards, self.evaluation.right)
+
+    @property
+    def knows_constants(self) -> bool:
+        """True: the task's own grading decides what is right, so it is known what one answer to all
+        problems would earn."""
+        decides = not self.reward or self.right_rule.named == TASK
+        return decides and self.task.reward == "task"
 
     @property
     def sends_logp(self) -> bool:

@@ -13,7 +13,7 @@ from potluck.model import Reader
 from potluck.right import TASK, RightRule, is_binary, is_full, merged
 from potluck.rollout.base import Engine, GreedySampler, Progress, RolloutRequest, Sampler
 from potluck.tasks import Split, Task
-from potluck.tasks.base import environment_of, graded
+from potluck.tasks.base import Constant, constant_worth_telling, environment_of, graded
 from potluck.tasks.faults import Kind, fault_of
 from potluck.types import Problem
 
@@ -38,6 +38,8 @@ class SplitResult:
     """Share of the answers that each function paid in full: right ones, if it decides."""
     binary: Mapping[str, bool]
     """Of each function whether all its numbers are 0 or 1."""
+    constant: Constant | None = None
+    """Best answer that is the same to all problems, if it earns much, by the task's own grading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ def evaluate(
         is_partial=not all(is_binary(each.rewards) for each in answers),
         full={n: sum(each.right(n)[0] for each in answers) / count for n in names},
         binary=binary_of(answers),
+        constant=None if environment_of(task) else constant_worth_telling(problems),
     )
 
 
@@ -234,6 +237,7 @@ def summary(
         "measures": [
             _measure(name, {model: of_model[name] for model, of_model in values.items()})
             for name in values["A"]
+            if all(name in of_model for of_model in values.values())  # one may have been stopped
             if name not in ("accuracy", f"reward/{TASK}") or _differs(name, values)
         ],
         "unfinished": {m: sum(a.unfinished for a in s.greedy) for m, s in scores_by_model.items()},

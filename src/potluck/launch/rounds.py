@@ -21,7 +21,7 @@ from potluck.reports import Doubts, EvaluationReport, RoundReport, as_line
 from potluck.reports.events import Alert, Display, Evaluated, Notice, PhaseProgress, RoundDone
 from potluck.reports.right import binary_in_run, binary_of
 from potluck.reports.runs import EVALUATION, METRICS, read_lines
-from potluck.right import merged
+from potluck.right import TASK, merged
 from potluck.show.notebook import Look
 from potluck.tasks import Split
 from potluck.types import NonFiniteError, PotluckError
@@ -263,6 +263,8 @@ class LocalRounds:
                     problems=seen.problems if seen else None,
                     out_of_distribution=other.mean if other else None,
                     out_of_distribution_problems=other.problems if other else None,
+                    constant=self._constant(seen),
+                    out_of_distribution_constant=self._constant(other),
                     rewards=seen.rewards if seen else {},
                     partial=any(each.is_partial for each in (seen, other) if each) or None,
                     at_end=at_end or None,
@@ -270,6 +272,14 @@ class LocalRounds:
                 node.record.add("evaluation", [as_line(report)])
                 self.display.show(Evaluated(node.name, report))
         return results
+
+    def _constant(self, result: SplitResult | None) -> float | None:
+        """Tell what one answer to all problems would earn; None: little, or it is not known, as
+        another function than the task's own grading decides what is right."""
+        if result is None or result.constant is None or self.config.task.reward != "task":
+            return None
+        decides = self.config.right_rule.function(result.binary)
+        return result.constant.share if decides == TASK else None
 
     def save(self, done: int) -> None:
         for node in self.nodes:

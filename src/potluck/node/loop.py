@@ -34,6 +34,7 @@ from potluck.node.selection import Replays, Selection, UnreadReason, read
 from potluck.objective.habit import GradedAnswer, HabitTest, silenced_answers
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import RoundReport
+from potluck.right import is_binary, is_full, merged
 from potluck.rollout.base import Engine, OpenWriting, RandomSampler
 from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.schedule import Share
@@ -143,7 +144,7 @@ class Node(Participant):
                 lines = sample(round, groups, update.scored, self.learner, size_bytes=room)
                 self.record.add_sample(lines)
         report = report_of(round, self.name, groups, update, habits, selection, arrived)
-        nothing = [row for group in groups for row in self._earned_nothing(group)]
+        nothing = self._earned_nothing(groups)
         constant = self._constant(groups)
         attendance, apart = self.pace.attendance, spent.server_mismatch
         first = None if apart is None else self.record.first("metrics", "server_apart")
@@ -165,10 +166,19 @@ class Node(Participant):
         )
         return self.keep(report)
 
-    def _earned_nothing(self, group: Group) -> list[Row]:
-        """List own completions of a group that earned nothing."""
-        pairs = zip(group.rows, group.rewards, strict=True)
-        return [row for row, pay in pairs if pay <= 0 and row.completion.author == self.name]
+    def _earned_nothing(self, groups: Sequence[Group]) -> list[Row]:
+        """List own completions that earned nothing; not those that are right, as far as the round
+        tells, and that a penalty cost what they had earned."""
+        paid = ({name: is_binary(its) for name, its in each.parts.items()} for each in groups)
+        decides = self.config.right_rule.function(merged(*paid))
+        found = list[Row]()
+        for group in groups:
+            numbers = group.parts[decides] if decides else group.rewards
+            for row, reward, number in zip(group.rows, group.rewards, numbers, strict=True):
+                is_right = decides and is_full(decides, number, row.completion.end)
+                if row.completion.author == self.name and reward <= 0 and not is_right:
+                    found.append(row)
+        return found
 
     def _constant(self, groups: Sequence[Group]) -> Commonest | None:
         """Find the answer that this node's completions give most often."""

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from potluck.episode import transcript, turns_in
 from potluck.exchange import Round
+from potluck.files import both_ends
 from potluck.node.learning.base import Learning, UpdateReport
 from potluck.node.learning.batch import Scored
 from potluck.node.learning.score import METRICS, candidates
@@ -290,7 +291,7 @@ def sample(
             reward=_rounded(reward),
             likelihood=_rounded(likelihood_B[at]) if numbers else None,
             why=_why(at, scored, candidate_B, learner),
-            question=group.problem.question[:QUESTION],
+            question=both_ends(group.problem.question, QUESTION),
             surprise=_rounded(surprise[at]) if numbers else None,
             measure="ln p" if row.completion.logp_T is None else "log-ratio",
             turns=row.completion.turns,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
-from potluck.reports.statistics import PHASES, Number, Stat
+from potluck.reports.statistics import EARNED_NOTHING, PHASES, Number, Stat
 
 BLOCKING_WEIGHT = 0.2
 """Weight of a token below which it blocks its completion: what it would teach hardly arrives."""
@@ -171,7 +171,9 @@ class RoundReport:
     """Mean length of the completions that this node wrote, tokens."""
     own_cut_share: Annotated[Number, Stat("Answers cut off", "share", "Results", "z.0%")] = None
     """Share of them that were cut off: no stop token came, or an episode ran out of turns."""
-    own_earned_nothing: Mapping[str, int] = field(default_factory=dict)
+    own_earned_nothing: Annotated[
+        Mapping[str, int], Stat("Earned nothing", "count", "Results", parts=EARNED_NOTHING)
+    ] = field(default_factory=dict)
     """Number of them that earned nothing, by why: cut, empty, form (not in that of the task's
     answers), wrong."""
     own_commonest_answer: str = ""
@@ -285,6 +287,11 @@ class EvaluationReport:
     """The same out of distribution."""
     out_of_distribution_problems: int | None = None
     """Number of those problems."""
+    constant: Annotated[Number, Stat("A constant on validation", "share", "Results")] = None
+    """What the one answer that earns most, given to all validation problems, would earn; left out
+    below .2, and where it is not known."""
+    out_of_distribution_constant: Number = None
+    """The same out of distribution."""
     rewards: Mapping[str, float] = field(default_factory=dict)
     """Mean of each reward function on the validation problems, by its name, before its weight; left
     out where the task's own grading is all."""

@@ -221,14 +221,20 @@ def best_constant(problems: Iterable[Problem]) -> Constant | None:
     return Constant(answer, count / asked)
 
 
+def constant_worth_telling(problems: Sequence[Problem]) -> Constant | None:
+    """Find what one answer to all ``problems`` earns; None: it is not known, or little."""
+    found = best_constant(problems)
+    is_told = found and found.share >= WORTH_TELLING and len(problems) >= FEWEST_TOLD
+    return found if is_told else None
+
+
 def constants(task: Task) -> Iterator[str]:
     """Yield a line on each split in which one answer earns WORTH_TELLING or more."""
     if environment_of(task):
         return
     for split in get_args(Split):
         ids = task.ids(split)
-        found = best_constant(map(task.problem, ids))
-        if found and found.share >= WORTH_TELLING and len(ids) >= FEWEST_TOLD:
+        if found := constant_worth_telling([*map(task.problem, ids)]):
             yield (
                 f"constant: {found.answer[:40]!r}, given to every {split} problem, earns "
                 f"{found.share:.2f}; a model that earns no more may have learned that alone"

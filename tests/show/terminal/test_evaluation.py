@@ -34,6 +34,7 @@ def found(*measures, models=("some/model",), **more):
     }  # fmt: skip
     return {
         "models": dict(zip("AB", models, strict=False)),
+        "partial": False,
         "task": {"name": "digits", "digest": "0123456789abcdef"},
         "settings": settings,
         "splits": [split],

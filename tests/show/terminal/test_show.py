@@ -143,6 +143,26 @@ def test_each_author_has_a_right_and_a_wrong_answer_of_the_last_round(tmp_path):
     ]
 
 
+def test_why_own_answers_earned_nothing_is_counted_from_the_first_to_the_last_quarter(tmp_path):
+    counts = [{"wrong": 9, "cut": 3}, {"wrong": 5}, {"wrong": 4, "form": 1}, {"wrong": 1}]
+    rounds = [metrics(at, own_earned_nothing=each) for at, each in enumerate(counts)]
+    text = shown(make_run(tmp_path / "run", "small", rounds=rounds))
+    assert row(text, "earned 0: wrong") == ["9.0", "→", "1.0"]
+    assert row(text, "earned 0: cut off") == ["3.0", "→", "0.0"]
+    assert row(text, "earned 0: not in the form of an answer") == ["0.0", "→", "0.0"]
+    assert "earned 0" not in shown(make_run(tmp_path / "old", "small", rounds=[metrics(0)]))
+
+
+def test_what_a_constant_would_earn_stands_below_each_greedy_result(tmp_path):
+    told = {"constant": 0.27, "out_of_distribution": 0.4, "out_of_distribution_constant": 0.5}
+    graded = [{"round": 4, "validation": 0.3, "problems": 40, **told}]
+    text = shown(make_run(tmp_path / "run", "small", evaluations=graded))
+    assert row(text, "a constant would earn") == ["0.270"]
+    assert row(text, "a constant there") == ["0.500"]
+    graded = [{"round": 4, "validation": 0.3, "problems": 40, "out_of_distribution": 0.4}]
+    assert "constant" not in shown(make_run(tmp_path / "none", "small", evaluations=graded))
+
+
 PAYS = [
     {"function": "rewards.py:correct", "weight": 1.0},
     {"function": "rewards.py:brief", "weight": 0.1},

@@ -25,10 +25,13 @@ def show_evaluation(found: Mapping[str, Any], console: Console) -> None:
         count = f"{split['problems']} problem{'s' * (split['problems'] != 1)}"
         console.print()
         console.print(Text.assemble((split["split"], "bold"), f", {count}"), highlight=False)
-        console.print(_table(split, list(models)))
+        console.print(_table(split, [*split["earned_nothing"]]))
         for line in _remarks(split):
             console.print(Text(line), highlight=False)
     console.print(Text("\n[...]: 95 %, over problems", style="dim"), highlight=False)
+    if found["partial"]:
+        text = "partial: it was stopped, and this is what was done by then"
+        console.print(Text(text, style="yellow"), highlight=False)
 
 
 def _headline(found: Mapping[str, Any]) -> Text:

@@ -14,13 +14,13 @@ from potluck.files import printable
 from potluck.objective.methods import METHODS
 from potluck.reports import AuthorReport, Doubts, RoundReport, mean, runs, stats_of, waited_share
 from potluck.reports.answers import told
-from potluck.reports.doubts import habit_told
+from potluck.reports.doubts import NOTHING, habit_told
 from potluck.reports.right import binary_in, binary_of, rule_of
 from potluck.right import merged
 from potluck.show.terminal.text import (
-    both_ends,
     decimal,
     formatted,
+    line_of,
     new_table,
     percent,
     sparkline,
@@ -97,6 +97,9 @@ def _results(run: runs.Run, nodes: Sequence[runs.NodeRun]) -> Iterator[TableRow]
     graded = [each for node in run.nodes for each in node.evaluations]
     word = ", mean reward" if any(each.partial for each in graded) else ""
     yield f"validation{word}", [_curve(each.validation for each in n.evaluations) for n in nodes]
+    if any(each.constant is not None for each in graded):
+        last = (_known(each.constant for each in node.evaluations) for node in nodes)
+        yield "a constant would earn", [decimal(its[-1] if its else None) for its in last]
     if run.recipe.settings.get("keep_best") == "true":
         best = ("{:.3f} after {} rounds".format(*node.best) if node.best else "-" for node in nodes)
         yield "best checkpoint", [*best]
@@ -104,8 +107,14 @@ def _results(run: runs.Run, nodes: Sequence[runs.NodeRun]) -> Iterator[TableRow]
     for name in names if len(names) > 1 else ():
         curves = [_curve(each.rewards.get(name) for each in node.evaluations) for node in nodes]
         yield f"validation, {printable(name, 20)}", curves
-    last = (_known(each.out_of_distribution for each in node.evaluations) for node in nodes)
-    yield f"out of distribution{word}", [decimal(its[-1] if its else None) for its in last]
+    for field, name in {
+        "out_of_distribution": f"out of distribution{word}",
+        "out_of_distribution_constant": "a constant there",
+    }.items():
+        last = (_known(map(attrgetter(field), node.evaluations)) for node in nodes)
+        cells = [decimal(its[-1] if its else None) for its in last]
+        if field == "out_of_distribution" or {*cells} != {"-"}:
+            yield name, cells
     if _filters(run):
         yield "filtered", [_change((r.filtered_share for r in n.rounds), "z.0%") for n in nodes]
     trained = ([r.rows_trained / r.completions for r in n.rounds if r.completions] for n in nodes)
@@ -115,6 +124,11 @@ def _results(run: runs.Run, nodes: Sequence[runs.NodeRun]) -> Iterator[TableRow]
         value = attrgetter(field)
         if stat.format and any(value(report) is not None for report in reports):
             yield stat.name, [_change(map(value, node.rounds), stat.format) for node in nodes]
+    for kind in dict.fromkeys(kind for each in reports for kind in each.own_earned_nothing):
+        # A round that has none of a kind does not name it.
+        counts = ([each.own_earned_nothing.get(kind, 0) for each in n.rounds] for n in nodes)
+        name = f"earned 0: {NOTHING.get(kind, printable(kind, 20))}"
+        yield name, [_change(its, "z.1f") for its in counts]
     functions = dict.fromkeys(name for report in reports for name in report.rewards)
     for name in functions if [*functions] != ["task"] else ():
         found = ([r.rewards[name].mean for r in n.rounds if name in r.rewards] for n in nodes)
@@ -254,12 +268,12 @@ def _samples(run: runs.Run) -> Iterator[Text | Table]:
         asked = its.question if not line.turns else ""
         for what, text in (("question", asked), ("right answer", its.answer)):
             if text:
-                yield Text(f"  {what}: {both_ends(text, 300)}", style="dim")
+                yield Text(f"  {what}: {line_of(text, 300)}", style="dim")
         if line.turns:
             question = [runs.Said("user", its.question)] if its.question else []
             yield _episode([*question, *line.turns])
         else:
-            yield Text("  " + both_ends(line.text, 300))
+            yield Text("  " + line_of(line.text, 300))
 
 
 def _ended(written: runs.WrittenCompletion) -> str:

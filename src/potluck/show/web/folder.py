@@ -20,6 +20,7 @@ from potluck.reports.answers import CONTROLS, answers, control_command
 from potluck.reports.doubts import habit_told
 from potluck.reports.events import EventLine, Once, PeerChange
 from potluck.reports.right import binary_of
+from potluck.reports.statistics import EARNED_NOTHING
 from potluck.reports.status import FolderStatus
 from potluck.reports.tail import Change, Tail, newest
 from potluck.right import merged
@@ -83,7 +84,15 @@ class NodeFolder:
         self.binary |= merged(self.binary, binary_of([line]))
         counts = {"missing": len(line.missing), "refused": sum(line.refused.values())}
         phases = {f"seconds/{phase}": seconds for phase, seconds in line.seconds.items()}
-        self.rounds.add(self._step, line.round, numbers_in(line) | counts | phases, line.sources)
+        # A round without any names none; a run of 0.2.0 never does.
+        is_noted = line.partial is not None or line.own_earned_nothing
+        kinds = [*EARNED_NOTHING] if is_noted else []
+        nothing = {
+            f"own_earned_nothing/{kind}": float(line.own_earned_nothing.get(kind, 0))
+            for kind in kinds
+        }
+        numbers = numbers_in(line) | counts | phases | nothing
+        self.rounds.add(self._step, line.round, numbers, line.sources)
 
     def _add_graded(self, line: EvaluationReport) -> None:
         functions = {f"rewards/{name}": value for name, value in line.rewards.items()}

@@ -40,9 +40,13 @@ def run():
     made.matrix["large"]["small"]["staleness"] = 11.0
     timed = {"seconds/write": [4.8] * ROUNDS, "seconds/wait": [1.2] * ROUNDS}
     timed |= {"round": [float(at) for at in range(ROUNDS)], "seconds/unheard-of": [0.0] * ROUNDS}
+    timed |= {f"own_earned_nothing/{kind}": [9.0] * ROUNDS for kind in ("cut", "empty", "wrong")}
+    for kind, last in (("cut", 3.0), ("empty", 0.0), ("wrong", 12.0)):
+        timed[f"own_earned_nothing/{kind}"][-1] = last
     timed["own_reward_mean"] = [0.25] * (ROUNDS - 5) + [0.5, 0.5, 0.7, 0.8, 1.0]
     made.curves["large"] = CurvesView(first=0, columns=timed)
     made.evaluations["large"] |= {"partial": [True] * 2, "rewards/brevity": [0.5] * 2}
+    made.evaluations["large"] |= {"constant": [0.27] * 2}
     gone = {"state": "stopped", "round": 7, "back": BACK}
     return msgspec.structs.replace(
         made,
@@ -100,6 +104,10 @@ def test_the_first_screen_has_reward_accuracy_and_the_time_left(page):
     heads = page.locator(".nodes thead th")
     assert heads.nth(4).inner_text() == "Greedy mean reward"  # mean rewards are no accuracies
     row.get_by_text("release 0.1.0").wait_for()
+    row.get_by_text("earned 0 in the last round: 12 wrong, 3 cut off", exact=True).wait_for()
+    row.get_by_text("a constant: 0.270").wait_for()
+    other = page.locator('tr[data-node="wide"]').inner_text()
+    assert not any(words in other for words in ("earned 0", "a constant"))
 
 
 @pytest.fixture(scope="module")
