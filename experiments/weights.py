@@ -3,7 +3,7 @@
     potluck run RECIPE --set objective.weight=experiments/weights.py:relative --trust-code
 
 P says how likely a text is per token, so its level depends on the task: in language it is .5 for a
-model's own texts, too. Held against P of the model's own right answers it would not.
+model's own texts, too. Held against P of the model's own successes it would not.
 """
 
 import torch
@@ -14,7 +14,7 @@ from potluck.objective.weights import ScoredRows, batch_weight
 
 
 def _relative(rows: ScoredRows, options: ObjectiveConfig, most: float) -> Tensor:
-    """Weigh others' completions by min(most, P / P_own)^c, P_own that of own right answers.
+    """Weigh others' completions by min(most, P / P_own)^c, P_own that of own successes.
 
     P_own is a geometric mean; without a right answer that teaches, that of own ones that do.
     """

@@ -262,7 +262,7 @@ def _accuracy(node: Node, config: RunConfig) -> float:
     count = config.evaluation.problems
     found = evaluate(policy, engine, node.task, "validation", count=count, progress=_silent)
     assert found
-    return found.accuracy
+    return found.mean
 
 
 def _habits(file: Path) -> dict[str, float]:

@@ -48,10 +48,10 @@ class NodeResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """k1 of the others' successes here, nats a token; None: they came without log-probabilities."""
     others_likelihood: float | None = None  # Mean P of the others' successes here, 0..1
     others_taken: tuple[Quantity | None, ...] = ()
-    """Mean weight of their right answers by round, the mean over authors; None: there was none;
+    """Mean weight of their successes by round, the mean over authors; None: there was none;
     empty: nothing was taken, or the cell is older."""
     others_silenced: tuple[Fraction | None, ...] = ()
-    """Share of their right answers that the habit test silenced, by round; empty: none."""
+    """Share of their successes that the habit test silenced, by round; empty: none."""
     notations: Mapping[str, NotationCurve] = msgspec.field(default_factory=dict)
     """What this model wrote, by notation; empty: its task has none, or the cell is older."""
 

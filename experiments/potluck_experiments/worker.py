@@ -242,7 +242,7 @@ def _node_result(run: Any, node: Any, base: str, pass_at_8: float | None) -> Nod
 
 
 def _of_others(rounds: Sequence[RoundReport], me: str, field: str) -> tuple[float | None, ...]:
-    """Return a share of the others' right answers by round, the mean over authors; empty where it
+    """Return a share of the others' successes by round, the mean over authors; empty where it
     is 0 throughout. A run of an older release has none."""
     found = [
         _mean((getattr(its, field, None) for name, its in each.sources.items() if name != me), 3)

@@ -40,6 +40,20 @@ INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 DRAWN = {"\n": "⏎", "\r": "⏎", "\r\n": "⏎", "\t": " "}
 
 
+def both_ends(text: str, limit: int) -> str:
+    """Shorten ``text`` to ``limit`` characters, with what matters most of a long one: its end,
+    where a question stands behind its examples and an answer behind its reasons.
+
+    >>> both_ends("examples, then the question", 18)
+    'examp … e question'
+    """
+    if len(text) <= limit:
+        return text
+    gap = " … "
+    head = (limit - len(gap)) // 3
+    return text[:head] + gap + text[head + len(gap) - limit :]
+
+
 def printable(text: str, limit: int = 200) -> str:
     """Put ``text``, of a model or a peer, on one line of at most ``limit`` characters, without what
     could steer a terminal, hide a part or turn the reading order. Markup (of rich, of HTML) stays:

@@ -39,11 +39,6 @@ NODE_NAME = re.compile(r"[a-z0-9-]{1,32}")
 """Pattern of a node's name, which becomes a folder, a key on the network and a label."""
 
 
-def is_right(reward: float) -> bool:
-    """Tell whether an answer counts as right: it earns 1, or more."""
-    return reward >= 1 - 1e-9  # weighted rewards that make 1 may make a little less in floats
-
-
 class PotluckError(Exception):
     """Base of all errors that a user can mend; the message says how. Each room derives its own."""
 

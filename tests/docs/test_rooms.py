@@ -21,6 +21,7 @@ EVERYBODY_MAY = {
     "files",
     "intervals",
     "proxies",
+    "right",
     "search_path",
     "version",
 }
@@ -33,6 +34,7 @@ PLAN = {
     "file_forms": "",
     "files": "",
     "proxies": "",
+    "right": "types",
     "search_path": "",
     "intervals": "",
     "template": "torch",
@@ -51,7 +53,7 @@ PLAN = {
     "show.web": "exchange reports show.terminal types",
     "node": "FIVE config model reports torch types",
     "builder": "FIVE config fields model node show.trackers torch types",
-    "evaluation": "FIVE builder config model node torch types",
+    "evaluation": "FIVE builder config model node reports torch types",
     "launch": "FIVE builder config evaluation node reports show.notebook show.terminal"
     " show.trackers torch types",
     "doctor": "FIVE builder config fields torch types",

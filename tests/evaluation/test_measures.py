@@ -2,15 +2,36 @@
 
 import pytest
 
-from potluck.evaluation.grade import ModelScores, ProblemScores, summary
+from potluck.evaluation.grade import ModelScores, ProblemScores
+from potluck.evaluation.grade import summary as summary_of
+from potluck.right import RightRule
+
+NAMED = RightRule.of([("task", 1.0)], "task")
+"""The reward decides, whatever its values are."""
+
+
+def summary(scores, k, *, rule=NAMED, binary=None):
+    return summary_of(scores, k, rule=rule, binary=binary or {})
+
+
+def answers(name, rewards, unfinished=0, *, ends="", **functions):
+    """Answers to a problem; ``functions``: numbers by name, in place of the task's own grading."""
+    rewards = tuple(rewards)
+    return ProblemScores(
+        name,
+        rewards,
+        unfinished,
+        ends=tuple(ends.split()) or ("stop",) * len(rewards),
+        by_function=functions or {"task": rewards},
+    )
 
 
 def sheet(greedy, sampled=(), *, names="pqrstuvw", unfinished=0):
     """``greedy``: a reward a problem; ``sampled``: a tuple of rewards a problem."""
     names = names[: len(greedy)]
     return ModelScores(
-        tuple(ProblemScores(n, (r,), unfinished) for n, r in zip(names, greedy, strict=True)),
-        tuple(ProblemScores(n, tuple(r), 0) for n, r in zip(names, sampled, strict=bool(sampled))),
+        tuple(answers(n, (r,), unfinished) for n, r in zip(names, greedy, strict=True)),
+        tuple(answers(n, r) for n, r in zip(names, sampled, strict=bool(sampled))),
     )
 
 

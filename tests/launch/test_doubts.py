@@ -128,7 +128,7 @@ def test_a_server_that_is_farther_from_the_model_than_at_first_is_told_of(apart,
 
 
 def unheard(weights, *, weight="typicality", **its):
-    """Return (round, text) of north's notes about south, whose right answers have ``weights``."""
+    """Return (round, text) of north's notes about south, whose successes have ``weights``."""
     told = Doubts("north", weight, reads_logp=False)
     notes = []
     for round, each in enumerate(weights):
@@ -149,14 +149,16 @@ def test_that_nothing_is_learned_from_an_author_is_said_after_five_rounds_and_on
     said = unheard(weights)
     assert [round for round, _ in said] == told
     for _, line in said:
-        assert line.startswith("north: nothing is learned from south, the mean weight of its right")
+        assert line.startswith(
+            "north: nothing is learned from south, the mean weight of its successes"
+        )
 
 
 @pytest.mark.parametrize("its, weight, words", [
     (
         {"silenced_share": 0.98, "tested_habit": "^ #", "habit_gain": -0.2, "habit_gain_error": 1},
         "typicality",
-        ["98% of south's right answers", "begin with '#'", "earn 0.20 less", "habit_test = false"],
+        ["98% of south's successes", "begin with '#'", "earn 0.20 less", "habit_test = false"],
     ),
     ({"likelihood_positive": 0.3}, "likelihood", ["P 0.300", "likelihood_exponent", "typicality"]),
     ({"likelihood_positive": 0.3}, "typicality", ["P 0.300", "not typical", "likelihood_exponent"]),

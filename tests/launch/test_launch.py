@@ -360,7 +360,7 @@ def test_what_saves_memory_reaches_the_learner_and_leaves_the_loss_as_it_was(rec
 
 ELSEWHERE = {
     *("evaluation.every", "evaluation.problems", "evaluation.out_of_distribution"),
-    *("evaluation.max_new_tokens", "pace"),
+    *("evaluation.max_new_tokens", "evaluation.right", "pace"),
     *("keep_checkpoints", "keep_best", "stop_when.validation", "stop_when.no_better"),
     *("stop_when.rounds", "swarm.alone"),
     *("name", "control", "rounds", "checkpoint_every", "deadline_s", "threads", "intake", "shares"),

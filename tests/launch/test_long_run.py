@@ -10,7 +10,7 @@ import tiny
 from launch.runs import Hears, crash, lines
 from potluck.builder.plan import check, control_lines
 from potluck.config import ConfigError, StopConfig
-from potluck.evaluation.grade import SplitAccuracy
+from potluck.evaluation.grade import SplitResult
 from potluck.launch import rounds
 from potluck.launch import side_by_side as controls
 from potluck.launch.in_process import run
@@ -48,7 +48,11 @@ def measured(monkeypatch):
         left = chain(values, [values[-1]] * 9)
 
         def evaluate(*request):
-            return SplitAccuracy(next(left), 2, {}, False) if request[4] else None
+            return (
+                SplitResult(next(left), 2, {}, False, full={"task": 0.0}, binary={})
+                if request[4]
+                else None
+            )
 
         monkeypatch.setattr(rounds, "evaluate", evaluate)
 
@@ -193,7 +197,13 @@ def test_the_best_is_named_exported_and_outlives_a_crash(recipe, measured, tmp_p
     assert "0.900 after 1 rounds" in shown(folder)
     code, said, _ = potluck_says("export", node, tmp_path / "best", "--best")
     assert code == 0
-    assert f"wrote {tmp_path / 'best'}, " in said
+    why = "small after 1 of 6 rounds, validation 0.900, the best of the 3 that are kept and were"
+    assert f"wrote {tmp_path / 'best'}: {why} evaluated" in " ".join(said.split())
+    told = (tmp_path / "best" / "README.md").read_text()
+    assert "validation: 0.9000 (greedy answers to" in told  # made before it was evaluated
+    code, said, _ = potluck_says("export", node, tmp_path / "newest")
+    newest = f"wrote {tmp_path / 'newest'}: small after 6 of 6 rounds, validation 0.100"
+    assert newest in " ".join(said.split())
     best = checkpoint.checkpoint_folder(node, 1) / "model.safetensors"
     assert (tmp_path / "best" / "model.safetensors").read_bytes() == best.read_bytes()
     place = checkpoint.checkpoint_folder(node, 6)

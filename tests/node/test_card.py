@@ -32,6 +32,12 @@ def card(*overrides, metrics=METRICS, evaluation=EVALUATION, **node):
     return model_card(recipe(*overrides, **node), "small", 20, metrics, evaluation)
 
 
+def test_each_reward_function_has_its_number():
+    told = card(evaluation={**EVALUATION, "rewards": {"correct": 0.5, "a`b": -0.25}})
+    assert "- validation, `correct` alone: 0.5000\n- validation, ``a`b`` alone: -0.2500" in told
+    assert "alone" not in card()
+
+
 def plain(tree):
     """The card of a node that has learned nothing yet."""
     tree = {"name": "a", "node": {"small": {"model": "gpt2"}}} | tree

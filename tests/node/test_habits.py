@@ -53,7 +53,7 @@ def expected(rounds, me, author, untrusted=()):
         return {i for i, a in enumerate(rounds[-1]) if a.author == author}, set()
     if len(theirs) < 2 or len(mine) < 2:
         return set(), set()
-    beside = []  # for each of the author's right answers, my answers to that problem
+    beside = []  # for each of the author's successes, my answers to that problem
     for r in rounds:
         for a in right_ones(r, untrusted):
             if a.author == author:

@@ -110,6 +110,13 @@ def test_a_problem_has_one_line_however_often_it_comes_and_again_where_it_was_ta
     again.add_problems(2, [Problem("c", "x" * 5000, "")])
     assert column(record, "problems", "problem") == ["a", "b", "c"]
     assert len(read_problems(folder, None)["c"].question) == LONGEST_QUESTION
+    shots = Problem("d", "an example\n" * 900 + "the question", "because " * 900 + "the answer")
+    again.add_problems(2, [shots])
+    kept = read_problems(folder, None)["d"]
+    assert (len(kept.question), len(kept.answer)) == (LONGEST_QUESTION, LONGEST_QUESTION)
+    assert kept.question.startswith("an example\nan example")
+    assert kept.question.endswith("an example\nthe question")
+    assert kept.answer.endswith("because the answer")
 
 
 def test_a_number_that_json_does_not_have_is_refused_and_not_written(record):

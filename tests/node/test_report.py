@@ -92,7 +92,7 @@ def test_each_reward_function_has_the_mean_and_deviation_of_ones_own():
         assert found[name].mean == pytest.approx(statistics.mean(values))
         assert found[name].std == pytest.approx(statistics.stdev(values))
     others = [replace(g, parts={"x": g.rewards}) for g in groups_of(policy, authors=(OTHER,))]
-    assert report(others, policy).rewards["x"] == RewardReport(None, None)
+    assert report(others, policy).rewards["x"] == RewardReport(None, None, binary=True)
     for at, line in enumerate(lines_of(0, groups[0])):
         assert line["reward/brief"] == groups[0].parts["brief"][at]
     alone = replace(groups[0], parts={"task": groups[0].rewards})  # it is the reward

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from potluck.reports import AuthorReport, Doubts, RoundReport
+from potluck.reports import AuthorReport, Doubts, RewardReport, RoundReport
+from potluck.right import RightRule
 
 OWN = AuthorReport(completions=36, tokens=400, success_weight=1.0, likelihood_positive=0.6)
 FRIEND = AuthorReport(completions=36, tokens=400, success_weight=0.7, likelihood_positive=0.5)
@@ -181,3 +182,39 @@ def test_rounds_in_which_no_group_is_mixed_are_told():
     assert [kind for kind, _ in kinds_of(alike)] == ["alike"]
     mixed = [dataclasses.replace(each, groups_alike=0.9) for each in alike]
     assert kinds_of(mixed) == []
+
+
+def of_functions(**binary):
+    """A round in which these functions scored nothing but 0 and 1, or something else."""
+    rewards = {name: RewardReport(0.5, binary=its) for name, its in binary.items()}
+    return RoundReport(0, rewards=rewards)
+
+
+PAIR = RightRule.of([("r.py:correct", 1.0), ("r.py:brief", 0.1)], "")
+
+
+@pytest.mark.parametrize(
+    "rounds, rule, kinds",
+    [
+        ([(True, False), (True, True), (True, False)], PAIR, []),  # as from the first round on
+        ([(True, True), (True, False)], PAIR, ["right_found"]),
+        ([(True, False), (False, True), (False, True)], PAIR, ["right_lost"]),
+        ([(True, True), (True, False), (False, True)], PAIR, ["right_found", "right_lost"]),
+        ([(True, None), (True, False)], PAIR, []),  # begun with a release that did not note it
+        ([(True, False), (False, True)], RightRule.of([("correct", 1.0)], "correct"), []),
+    ],
+)
+def test_another_function_that_decides_what_is_right_is_told_once(rounds, rule, kinds):
+    doubts = Doubts("me", "typicality", reads_logp=False, rule=rule)
+    reports = [of_functions(correct=correct, brief=brief) for correct, brief in rounds]
+    found = [alert for each in reports for alert in doubts.new(each)]
+    assert [alert.kind for alert in found] == kinds
+    for alert in found:
+        assert "[evaluation] right names the reward function" in alert.text
+
+
+def test_a_resumed_node_knows_what_its_functions_scored_before():
+    before = {"correct": True, "brief": False}
+    doubts = Doubts("me", "typicality", reads_logp=False, rule=PAIR, binary=before)
+    (alert,) = doubts.new(of_functions(correct=False, brief=True))
+    assert alert.text.startswith("me: correct scored other numbers than 0 and 1, so no answer is")

@@ -24,6 +24,8 @@ def write(folder, node, rewards, greedy=None):
     """``rewards``: (round, problem, index) -> reward of a completion."""
     own = folder / node
     own.mkdir(parents=True)
+    recipe = {"name": "made", "rounds": ROUNDS, "node": {node: {"model": "m"}}}
+    (folder / "recipe.json").write_text(json.dumps(recipe))
     lines = [
         {"round": r, "problem": p, "author": node, "index": i, "reward": x, "text": ""}
         for (r, p, i), x in rewards.items()

@@ -270,5 +270,5 @@ def notes_on_trust(config: RunConfig, folder: Path, here: Collection[str]) -> li
     way_out = "name a roster, or set [objective] trust = 'everybody' among friends (docs/trust.md)"
     if config.objective.trust == "nobody":
         why, way_out = "[objective] trust is 'nobody'", "docs/trust.md says what that is for"
-    what = "Only right and likely answers of theirs teach, and no log-probability that they claim"
+    what = "Only likely successes of theirs teach, and no log-probability that they claim"
     return [f"not trusted: {others}, as {why}. {what} is read; {way_out}"] if others else []

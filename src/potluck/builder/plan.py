@@ -82,7 +82,11 @@ def plan_cost(config: AnyRecipe, *, trust_code: bool = False, gpu: str = "") -> 
         own = {"weight": "typicality"} if config.objective.has_custom_weight else {}
         objective = replace(config.objective, loss="", **own)
         plain = replace(
-            config, reward=(), log=replace(config.log, callback=""), objective=objective
+            config,
+            reward=(),
+            evaluation=replace(config.evaluation, right=""),
+            log=replace(config.log, callback=""),
+            objective=objective,
         )
     absent = absences(config)
     if config.task.code and not trust_code:

@@ -8,9 +8,11 @@ from pathlib import Path
 import msgspec
 
 from potluck.config import ConfigError, RunConfig
+from potluck.config.validation import require_right
 from potluck.fields import refuse
 from potluck.files import write_atomically
 from potluck.node.storage.folder import ENVIRONMENT
+from potluck.right import TASK
 from potluck.rollout.options import TextOptions
 from potluck.tasks import Task, TaskOptions
 from potluck.tasks.base import WithOutOfDistribution, constants, environment_of, overlaps
@@ -32,6 +34,7 @@ def make_task(
     ``[out_of_distribution]``; raise TaskError or ConfigError. With ``say`` a user's environment is
     graded first, unless the folder ``run`` has its grade."""
     require_trusted(config, trust_code)  # before the data, which may take minutes, is read
+    require_right(config)
     base = config.task.make()
     if say and config.task.code and isinstance(base, EnvironmentTask):
         _grade(base, run, say)
@@ -52,7 +55,8 @@ def make_task(
             for r in config.reward
         ]
         row = (lambda problem: table.row(problem.id)) if table else None
-        task = paid = CustomRewards(task, rewards, columns=row)
+        tells_task = config.right_rule.named == TASK
+        task = paid = CustomRewards(task, rewards, columns=row, tells_task=tells_task)
         paid.try_once()
     if other := config.out_of_distribution:
         return WithOutOfDistribution(task, _paid(other, other.make()))
@@ -78,7 +82,7 @@ def require_problems(config: RunConfig, task: Task) -> None:
 def code_of(config: RunConfig) -> list[tuple[str, str]]:
     """List the functions that the recipe names, which may do harm, behind their places in it."""
     objective, callback = config.objective, config.log.callback
-    named = [("[[reward]]", each.function) for each in config.reward if each.function != "task"]
+    named = [("[[reward]]", each.function) for each in config.reward if each.function != TASK]
     tables = {"task": config.task, "out_of_distribution": config.out_of_distribution}
     for at, table in tables.items():
         named += [(f"[{at}] {key}", name) for key, name in table.code.items()] if table else []
@@ -116,7 +120,8 @@ def notes_on(config: RunConfig, task: Task, *, without_functions: bool = False) 
     """Write what to know of the splits; raise TaskError if a problem is in two of them.
     ``without_functions``: its reward functions were left out of ``config``, as they are code."""
     told = [*task.notes, *overlaps(task)]
-    if not (config.reward or without_functions):  # what they pay for a constant, nobody knows
+    # What functions score for a constant, nobody knows.
+    if config.knows_constants and not without_functions:
         told += constants(task)
     return [*told, *config.task.notes, *config.objective.notes]
 

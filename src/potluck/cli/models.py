@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,9 +27,11 @@ from potluck.evaluation.request import EvaluationRequest
 from potluck.files import printable, write_atomically
 from potluck.replay.plan import LEGEND, ReplayPlan, ReplayRow, differences_table, make_plan, table
 from potluck.reports.events import Notice, PhaseProgress
+from potluck.reports.runs import RunReadError, end_of, read_recipe, saved_results
 from potluck.show.terminal.evaluation import show_evaluation
 from potluck.show.terminal.live import LiveDisplay
 from potluck.show.terminal.show import show
+from potluck.show.terminal.text import decimal
 
 if TYPE_CHECKING:
     from potluck.node.storage.export import Exported
@@ -87,23 +90,30 @@ def evaluate_command(
     prepare_process(0)
     with loading_libraries(err):
         from potluck.evaluation.compare import evaluate_models, require_writable
+        from potluck.launch.children import interrupts
     place = Path(file) if file not in ("", "-") else None
     if place:
         require_writable(place)
     shown = err if file == "-" else out  # what is for a program is alone on stdout
     stopped = "stopped; an evaluation begins anew each time"
-    with stoppable(stopped), LiveDisplay(shown) as display:
+    with stoppable(stopped), interrupts() as interrupted, LiveDisplay(shown) as display:
         found = evaluate_models(
             request,
             progress=lambda *step: display.show(PhaseProgress(*step)),
             say=lambda text: display.show(Notice(text)),
+            stops=interrupted,
         )
+        if not found["splits"]:
+            raise KeyboardInterrupt
     show_evaluation(found, shown)
     text = json.dumps(found, indent=1, allow_nan=False)
     if place:
         write_atomically(place, f"{text}\n".encode())
     elif file:
         print(text)
+    if found["partial"]:
+        complain(stopped)
+        raise typer.Exit(130)
 
 
 @app.command("show")
@@ -158,7 +168,8 @@ def export_command(
     with_base = f"merge it into its base: potluck export {where} ANOTHER"
     serve = with_base if is_served else f"as a server: vllm serve {where}"
     size = f"{exported.size_bytes / 1e6:,.1f} MB"
-    say(f"wrote {folder}, {size} in {exported.dtype}{told_of_type(exported, dtype)}")
+    say(f"wrote {folder}{_origin(Path(chosen), is_best=best)}")
+    say(f"{size} in {exported.dtype}{told_of_type(exported, dtype)}")
     say(f"try it: potluck evaluate {where} --task NAME, or {serve}")
 
 
@@ -175,6 +186,22 @@ def told_of_type(exported: "Exported", asked: str) -> str:
     if exported.kept == 1:
         return why
     return f"{why}{f', which keeps {share}' if share else ''}; --dtype float32 keeps all digits"
+
+
+def _origin(checkpoint: Path, *, is_best: bool) -> str:
+    """Say of which round a checkpoint of a run is, and why it was chosen; "" of another model."""
+    node = checkpoint.absolute().parents[1]
+    if checkpoint.absolute().parent.name != "checkpoints" or not checkpoint.name.isdecimal():
+        return ""
+    done = int(checkpoint.name)
+    with suppress(RunReadError):
+        end, results = end_of(node, read_recipe(node.parent)), saved_results(node)
+        told = f": {printable(node.name, 40)} after {done} of {end} rounds"
+        if done in results:
+            told += f", validation {decimal(results[done])}"
+        others = f"the {len(results)} that are kept and were evaluated"
+        return told + (f", the best of {others}" if is_best else "")
+    return ""
 
 
 @app.command("replay")

@@ -10,6 +10,7 @@ from msgspec.structs import force_setattr
 
 from potluck.fields import Amount, Count, Options, Positive
 from potluck.objective.methods import ObjectiveConfig, reads_author_logp
+from potluck.right import TASK, RightRule
 from potluck.rollout.options import HFOptions, VllmOptions
 from potluck.rollout.texts.options import FileOptions, OpenAIOptions, TinkerOptions
 from potluck.tasks.arithmetic import DigitsOptions
@@ -68,6 +69,11 @@ class EvaluationConfig(Options, frozen=True, kw_only=True):
     max_new_tokens: Amount = 0
     """Longest completion, in tokens; 0: ``sampling.max_new_tokens``. A larger value shows what a
     model can do beyond the limit that it was trained with."""
+    right: str = ""
+    """Reward function that decides which answers are right, by its name: "correct" of
+    ``function = "rewards.py:correct"``, or "task", the task's own grading. What it scores 1 or
+    more is right. pass@k, colours and controls go by it: docs/tasks.md. Empty: the only function
+    whose numbers are 0 and 1, if there is one."""
 
 
 class StopConfig(Options, frozen=True, kw_only=True):
@@ -331,6 +337,19 @@ class RunConfig(Options, frozen=True, kw_only=True):
         """Number of others' completions for each own one: ``intake``, or what its 0 stands for."""
         least = 1 if self.swarm.open else 0  # strangers may come
         return self.intake or max(least, min(len(self.members) - 1, MOST_TAKEN))
+
+    @property
+    def right_rule(self) -> RightRule:
+        """Rule that tells which answers are right."""
+        rewards = [(reward.function, reward.weight) for reward in self.reward]
+        return RightRule.of(rewards, self.evaluation.right)
+
+    @property
+    def knows_constants(self) -> bool:
+        """True: the task's own grading decides what is right, so it is known what one answer to all
+        problems would earn."""
+        decides = not self.reward or self.right_rule.named == TASK
+        return decides and self.task.reward == "task"
 
     @property
     def sends_logp(self) -> bool:

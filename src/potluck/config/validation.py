@@ -7,6 +7,7 @@ from potluck.config.run import LoraConfig, NodeConfig, RunConfig
 from potluck.exchange import TRANSPORTS, ExchangeError, transport
 from potluck.fields import ConfigError, refuse
 from potluck.objective.methods import WeightName, method_of
+from potluck.right import TASK
 from potluck.types import NODE_NAME
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -52,6 +53,8 @@ def require_valid(run: RunConfig) -> None:
     for name, node in run.node.items():
         _require_node(run, name, node)
     _require_functions(run)
+    if run.reward:  # from Python they may come later
+        require_right(run)
     _require_pace(run)
     _require_sizes(run)
     _require_answers(run)
@@ -150,6 +153,19 @@ def _require_functions(run: RunConfig) -> None:
         if name not in ours and not FUNCTION.fullmatch(name):
             known = filter(None, (*ours, "FILE.py:NAME", "MODULE:NAME"))
             raise ConfigError(f"{at} is {name!r}; expected {' or '.join(map(repr, known))}")
+
+
+def require_right(run: RunConfig) -> None:
+    """Raise ConfigError if ``[evaluation] right`` names no function that grades."""
+    try:
+        rule = run.right_rule
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if rule.named == TASK and not run.task.has_answers:
+        raise ConfigError(
+            "[evaluation] right is 'task', but [task] answer is empty, so its own grading has "
+            "nothing to compare with; name the column, or a [[reward]]"
+        )
 
 
 def _require_pace(run: RunConfig) -> None:

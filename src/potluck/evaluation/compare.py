@@ -13,7 +13,7 @@ import torch
 from potluck.builder.checks import texts_of, without_long_prompts
 from potluck.builder.prompts import require_prompts
 from potluck.builder.task import make_task
-from potluck.config import ConfigError, RunConfig, as_tree
+from potluck.config import ConfigError, RunConfig, as_tree, load
 from potluck.evaluation import grade
 from potluck.evaluation.request import SPLITS, EvaluationRequest, Settings, asked_as
 from potluck.files import derived_seed
@@ -25,11 +25,13 @@ from potluck.model.loading import (
     require_plain_weights,
     unused_accelerator,
 )
+from potluck.reports.right import binary_in_run
+from potluck.right import TASK, merged
 from potluck.rollout.base import EngineSettings, GreedySampler, RandomSampler
 from potluck.rollout.cache import require_repeatable
 from potluck.rollout.hf import HFEngine
 from potluck.tasks import Split, Task
-from potluck.tasks.base import WORTH_TELLING, best_constant, environment_of, guess
+from potluck.tasks.base import constant_worth_telling, environment_of, guess
 from potluck.types import Problem
 from potluck.version import __version__
 
@@ -37,14 +39,33 @@ EvaluationProgress = Callable[[str, str, int, int], None]
 """Called with (model and split, "greedy" or "samples", done, total)."""
 
 
+class _Stopped(Exception):
+    """A request to stop, at a moment when answers are written."""
+
+
 def evaluate_models(
     request: EvaluationRequest,
     *,
     progress: EvaluationProgress,
     say: Callable[[str], None] = lambda text: None,
+    stops: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
-    """Return everything that is found, as data for JSON; ``say`` gets a line before an environment
-    is graded, and where a GPU stays unused. Raise PotluckError as ``resolved`` does."""
+    """Return everything that is found, as data for JSON.
+
+    Args:
+        progress: is told how far a model is.
+        say: gets a line before an environment is graded, and where a GPU stays unused.
+        stops: whether to stop. What was found by then is returned, as ``partial``: each part of
+            the problems that a model has answered greedily, with its samples if all were written;
+            no ``splits`` if there is none.
+
+    Raise PotluckError as ``resolved`` does."""
+
+    def told(*step: Any) -> None:
+        progress(*step)
+        if stops():
+            raise _Stopped
+
     if request.device == "auto" and (unused := unused_accelerator()):
         say(f"--device auto takes the CPU, as torch cannot use what seems to be {unused}")
     settings = request.resolved()
@@ -68,17 +89,32 @@ def evaluate_models(
         require_base(model)
         for note in notes_on_base(model):
             say(note)
-    for letter, model in zip("AB", settings.models, strict=False):
-        gc.collect()  # the model before leaves before the next one comes
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        label = f"{letter} " if request.against else ""
-        scores[letter] = _answered(model, request, settings, task, problems, progress, label)
+    is_partial = False
+    try:
+        for letter, model in zip("AB", settings.models, strict=False):
+            gc.collect()  # the model before leaves before the next one comes
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            label = f"{letter} " if request.against else ""
+            scores[letter] = {}
+            _answer(model, request, settings, task, problems, told, label, scores[letter])
+    except _Stopped:
+        is_partial = True
+    answers = [a for each in scores.values() for its in each.values() for a in its.answers]
+    answered = {
+        split: {letter: its[split] for letter, its in scores.items() if split in its}
+        for split in problems
+        if any(split in its for its in scores.values())
+    }
+    rule, shown = config.right_rule, request.shown
+    # One notion for all splits, and for the run that the model is of.
+    binary = merged(grade.binary_of(answers), _binary_in_run(settings))
     tree: dict[str, Any] = json.loads(json.dumps(as_tree(config)))
     return {
         "potluck": __version__,
         "torch": torch.__version__,
         "models": dict(zip("AB", settings.models, strict=False)),
+        "partial": is_partial,
         "task": tree["task"] | {"digest": task.digest},
         "reward": tree["reward"],
         "out_of_distribution": tree["out_of_distribution"],
@@ -96,23 +132,30 @@ def evaluate_models(
         },
         "splits": [
             {"split": split}
-            | grade.summary(
-                {m: each[split] for m, each in scores.items()}, settings.k, shown=request.shown
-            )
-            | {"constant": _constant(task, config, asked)}
-            for split, asked in problems.items()
+            | (summary := grade.summary(its, settings.k, rule=rule, binary=binary, shown=shown))
+            | {"constant": _constant(task, config, problems[split], summary["right"])}
+            for split, its in answered.items()
         ],
     }
 
 
-def _constant(task: Task, config: RunConfig, problems: Sequence[Problem]) -> dict[str, Any] | None:
-    """Tell what one answer to all problems earns; None: it is not known, or hardly anything."""
-    if config.reward or environment_of(task):
+def _binary_in_run(settings: Settings) -> dict[str, bool]:
+    """Tell what the reward functions paid in the run whose rewards these are; else nothing."""
+    run = settings.run
+    if run is None or load(run / "recipe.json").reward != settings.config.reward:
+        return {}
+    return binary_in_run(run)
+
+
+def _constant(
+    task: Task, config: RunConfig, problems: Sequence[Problem], decides: str | None
+) -> dict[str, Any] | None:
+    """Tell what one answer to all problems would earn; None: little, or it is not known, as another
+    function than the task's own grading decides what is right."""
+    if decides != TASK or config.task.reward != "task" or environment_of(task):
         return None
-    found = best_constant(problems)
-    if not found or found.share < WORTH_TELLING:
-        return None
-    return found._asdict() | {"guess": guess(task, problems)}
+    found = constant_worth_telling(problems)
+    return found._asdict() | {"guess": guess(task, problems)} if found else None
 
 
 def require_writable(file: Path) -> None:
@@ -139,7 +182,7 @@ def _problems(task: Task, config: RunConfig, wanted: str) -> dict[Split, list[Pr
     return {split: problems for split, problems in found.items() if problems}
 
 
-def _answered(
+def _answer(
     model: str,
     request: EvaluationRequest,
     settings: Settings,
@@ -147,8 +190,10 @@ def _answered(
     problems: Mapping[Split, Sequence[Problem]],
     progress: EvaluationProgress,
     label: str,
-) -> dict[Split, grade.ModelScores]:
-    """Load ``model`` and have it answer ``problems``, greedily and, where asked, in samples."""
+    found: dict[Split, grade.ModelScores],
+) -> None:
+    """Load ``model`` and have it answer ``problems``, greedily and, where asked, in samples; put
+    what it did into ``found`` as soon as it is there."""
     how = settings.config.sampling
     dtype = getattr(torch, request.dtype)
     policy = LanguageModel.load(
@@ -161,15 +206,13 @@ def _answered(
     as_trained = EngineSettings(*most, request.dtype, settings.rows, environment=there)
     engine = grade.evaluation_engine(HFEngine(policy, as_trained), settings.config)
 
-    found = {}
     for split, asked in problems.items():
         ask = partial(grade.grade_samples, policy, engine, task, asked)
         greedy = ask(GreedySampler(), 1, partial(progress, f"{label}{split}", "greedy"))
-        sampled = list[grade.ProblemScores]()
+        found[split] = grade.ModelScores(tuple(greedy), ())
         if settings.samples:
             seed = derived_seed(f"{request.seed}/{split}", byteorder="big")
             generator = torch.Generator(policy.device).manual_seed(seed)
             moved = partial(progress, f"{label}{split}", "samples")
             sampled = ask(RandomSampler(generator, how.drawing), settings.samples, moved)
-        found[split] = grade.ModelScores(tuple(greedy), tuple(sampled))
-    return found
+            found[split] = grade.ModelScores(tuple(greedy), tuple(sampled))

@@ -1,7 +1,8 @@
 """Answers to problems that a model does not train on, graded, and the numbers that they give.
-Accuracy is the mean reward, as training reports it."""
+Which of them are right, ``potluck/right.py`` says; a mean reward is an accuracy only where all
+rewards are 0 or 1."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -9,11 +10,12 @@ from potluck import intervals
 from potluck.config import RunConfig
 from potluck.episode import played, turns_in
 from potluck.model import Reader
+from potluck.right import TASK, RightRule, is_binary, is_full, merged
 from potluck.rollout.base import Engine, GreedySampler, Progress, RolloutRequest, Sampler
 from potluck.tasks import Split, Task
-from potluck.tasks.base import environment_of, graded
+from potluck.tasks.base import Constant, constant_worth_telling, environment_of, graded
 from potluck.tasks.faults import Kind, fault_of
-from potluck.types import Problem, is_right
+from potluck.types import Problem
 
 MOST_SHOWN = 2_000
 """Characters of an answer that are kept, of its end."""
@@ -22,13 +24,22 @@ UNBOUNDED = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class SplitAccuracy:
-    accuracy: float
+class SplitResult:
+    """Greedy answers to the problems of a split."""
+
+    mean: float
+    """Mean reward."""
     problems: int
     rewards: Mapping[str, float]
     """Mean of each reward function, before its weight; empty: the task's own grading alone."""
     is_partial: bool
     """True: some reward is neither 0 nor 1, so the mean is no share of right answers."""
+    full: Mapping[str, float]
+    """Share of the answers that each function paid in full: right ones, if it decides."""
+    binary: Mapping[str, bool]
+    """Of each function whether all its numbers are 0 or 1."""
+    constant: Constant | None = None
+    """Best answer that is the same to all problems, if it earns much, by the task's own grading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +50,22 @@ class ProblemScores:
     rewards: tuple[float, ...]
     unfinished: int
     """Number of answers that were cut: they ran out of room, or of turns."""
+    ends: tuple[str, ...] = ()
+    """End of each; of an episode that its environment broke off none."""
     by_function: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Numbers of each reward function, before its weight; "task": the task's own grading."""
     faults: tuple["AnswerFault", ...] = ()
-    """Answers that earned nothing."""
+    """Answers that some function did not pay in full, or that earned nothing."""
+
+    def right(self, function: str) -> list[bool]:
+        """Tell of each answer whether it is right, by the function that decides."""
+        pairs = zip(self.by_function[function], self.ends, strict=True)
+        return [is_full(function, number, end) for number, end in pairs]
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerFault:
-    """An answer that earned nothing, and why."""
+    """An answer that is not right, or earned nothing, and why."""
 
     kind: Kind
     what: str
@@ -68,13 +86,23 @@ class ModelScores:
     sampled: tuple[ProblemScores, ...]
     """Several answers to each of the same problems, in their order; empty: none were asked."""
 
-    def values(self, k: int) -> dict[str, list[float]]:
-        """Return each measure's number for each problem."""
+    @property
+    def answers(self) -> tuple[ProblemScores, ...]:
+        """All that there is of it."""
+        return (*self.greedy, *self.sampled)
+
+    def values(self, k: int, decides: str | None) -> dict[str, list[float]]:
+        """Return each measure's number for each problem; without a function that ``decides`` what
+        is right, none of those that count right answers."""
         values = {"greedy": [answers.rewards[0] for answers in self.greedy]}
-        for each in dict.fromkeys((1, k)) if self.sampled else ():
+        if decides:
+            values["accuracy"] = [float(answers.right(decides)[0]) for answers in self.greedy]
+        for name in self.greedy[0].by_function:
+            values[f"reward/{name}"] = [each.by_function[name][0] for each in self.greedy]
+        right = [answers.right(decides) for answers in self.sampled] if decides else []
+        for each in dict.fromkeys((1, k)) if right else ():
             values[f"pass@{each}"] = [
-                intervals.pass_at_k(count_right(answers), len(answers.rewards), each)
-                for answers in self.sampled
+                intervals.pass_at_k(sum(its), len(its), each) for its in right
             ]
         return values
 
@@ -93,18 +121,22 @@ def evaluation_engine(engine: Engine, config: RunConfig) -> Engine:
 
 def evaluate(
     policy: Reader, engine: Engine, task: Task, split: Split, count: int, progress: Progress
-) -> SplitAccuracy | None:
+) -> SplitResult | None:
     """Answer the first ``count`` problems of ``split`` greedily; None if it has none."""
     if not (problems := first_problems(task, split, count)):
         return None
     answers = grade_samples(policy, engine, task, problems, GreedySampler(), 1, progress)
     count, names = len(answers), [*answers[0].by_function]
     means = {n: sum(each.by_function[n][0] for each in answers) / count for n in names}
-    return SplitAccuracy(
+    is_plain = all(each.by_function == {TASK: each.rewards} for each in answers)
+    return SplitResult(
         sum(each.rewards[0] for each in answers) / count,
         count,
-        rewards=means if names != ["task"] else {},
-        is_partial=any(each.rewards[0] not in (0, 1) for each in answers),
+        rewards={} if is_plain else means,
+        is_partial=not all(is_binary(each.rewards) for each in answers),
+        full={n: sum(each.right(n)[0] for each in answers) / count for n in names},
+        binary=binary_of(answers),
+        constant=None if environment_of(task) else constant_worth_telling(problems),
     )
 
 
@@ -146,56 +178,81 @@ def grade_samples(
         return tuple(0.0 if at is None else value_N[at] for at in places)
 
     faults = dict[str, list[AnswerFault]]()
-    for problem, c, text, reward in zip(asked, written, texts, rewards, strict=True):
-        if reward <= 0:
+    for at, (problem, c, text) in enumerate(zip(asked, written, texts, strict=True)):
+        in_full = all(is_full(name, its[at], c.end) for name, its in by_function.items())
+        if rewards[at] <= 0 or not in_full:
             fault = fault_of(task, problem, c, text)
             end = text[-MOST_SHOWN:]
             told = AnswerFault(fault.kind, fault.what, problem.id, problem.answer[:MOST_SHOWN], end)
             faults.setdefault(problem.id, []).append(told)
     ended = [float(c.end == "stop") for c in written]
+    ends = {(c.problem_id, c.index): c.end for c in written}
     parts = {id: {name: of(id, its) for name, its in by_function.items()} for id in by_id}
     return [
         ProblemScores(
             id,
             of(id, rewards),
             count - int(sum(of(id, ended))),
-            parts[id],
-            tuple(faults.get(id, ())),
+            ends=tuple(ends.get((id, index), "") for index in range(count)),
+            by_function=parts[id],
+            faults=tuple(faults.get(id, ())),
         )
         for id in by_id
     ]
 
 
-def count_right(answers: ProblemScores) -> int:
-    return sum(map(is_right, answers.rewards))
+def binary_of(answers: Iterable[ProblemScores]) -> dict[str, bool]:
+    """Tell of each reward function whether all its numbers are 0 or 1."""
+    found = ({name: is_binary(its) for name, its in a.by_function.items()} for a in answers)
+    return merged(*found)
 
 
 def summary(
-    scores_by_model: Mapping[str, ModelScores], k: int, *, shown: int = 1
+    scores_by_model: Mapping[str, ModelScores],
+    k: int,
+    *,
+    rule: RightRule,
+    binary: Mapping[str, bool],
+    shown: int = 1,
 ) -> dict[str, Any]:
     """Return the measures of a split, and how two models, "A" and "B", compare, as data for JSON.
-    Of the answers that earned nothing, ``shown`` of each kind are in it. Raise ValueError without
-    problems, or where they are not the same."""
+
+    ``rule`` tells which function decides what is right, by what is known of their numbers beyond
+    this split (``binary``). Of the answers that are not right, or where none decides, that earned
+    nothing, ``shown`` of each kind are in it. Raise ValueError without problems, or where they are
+    not the same."""
     asked = {tuple(a.problem_id for a in scores.greedy) for scores in scores_by_model.values()}
     if len(asked) != 1 or asked == {()}:
         raise ValueError(f"{len(asked)} lists of problems; expected one that all answered")
-    values = {model: scores.values(k) for model, scores in scores_by_model.items()}
-    answers = [a for scores in scores_by_model.values() for a in (*scores.greedy, *scores.sampled)]
+    answers = [answer for scores in scores_by_model.values() for answer in scores.answers]
+    here = binary_of(answers)
+    known = {name: its and binary.get(name, True) for name, its in here.items()}
+    decides = rule.function(known)
+    values = {model: scores.values(k, decides) for model, scores in scores_by_model.items()}
     found: dict[str, Any] = {
         "problems": len(asked.pop()),
-        "binary": all(reward in (0, 1) for a in answers for reward in a.rewards),
+        "binary": all(is_binary(answer.rewards) for answer in answers),
+        "right": decides,
+        "right_in_words": rule.in_words(known),
         "measures": [
             _measure(name, {model: of_model[name] for model, of_model in values.items()})
             for name in values["A"]
+            if all(name in of_model for of_model in values.values())  # one may have been stopped
+            if name not in ("accuracy", f"reward/{TASK}") or _differs(name, values)
         ],
         "unfinished": {m: sum(a.unfinished for a in s.greedy) for m, s in scores_by_model.items()},
     }
     found["earned_nothing"] = {
-        model: _faults(scores.greedy, shown) for model, scores in scores_by_model.items()
+        model: _faults(scores.greedy, decides, shown) for model, scores in scores_by_model.items()
     }
-    if "B" in scores_by_model:
-        found["greedy_right"] = _agreement(scores_by_model["A"], scores_by_model["B"])
-    return found | {"per_problem": _per_problem(scores_by_model)}
+    if decides and "B" in scores_by_model:
+        found["greedy_right"] = _agreement(scores_by_model["A"], scores_by_model["B"], decides)
+    return found | {"per_problem": _per_problem(scores_by_model, decides)}
+
+
+def _differs(name: str, values: Mapping[str, Mapping[str, Sequence[float]]]) -> bool:
+    """Tell whether a measure says anything that the mean reward does not."""
+    return any(of_model[name] != of_model["greedy"] for of_model in values.values())
 
 
 def _measure(name: str, value_N: Mapping[str, Sequence[float]]) -> dict[str, Any]:
@@ -216,10 +273,15 @@ def _measure(name: str, value_N: Mapping[str, Sequence[float]]) -> dict[str, Any
     return found
 
 
-def _faults(greedy: Sequence[ProblemScores], shown: int) -> list[dict[str, Any]]:
-    """Count the faults of each kind and wording, the commonest first, with examples."""
+def _faults(
+    greedy: Sequence[ProblemScores], decides: str | None, shown: int
+) -> list[dict[str, Any]]:
+    """Count the faults of each kind and wording, the commonest first, with examples: of answers
+    that are not right; where no function decides that, of those that earned nothing."""
     by_what = dict[tuple[Kind, str], list[AnswerFault]]()
     for scores in greedy:
+        if scores.right(decides)[0] if decides else scores.rewards[0] > 0:
+            continue
         for fault in scores.faults:
             by_what.setdefault((fault.kind, fault.what), []).append(fault)
     return [
@@ -236,17 +298,27 @@ def _faults(greedy: Sequence[ProblemScores], shown: int) -> list[dict[str, Any]]
     ]
 
 
-def _agreement(a: ModelScores, b: ModelScores) -> dict[str, int]:
-    pairs = [(count_right(x), count_right(y)) for x, y in zip(a.greedy, b.greedy, strict=True)]
-    names = {"both": (1, 1), "only_a": (1, 0), "only_b": (0, 1), "neither": (0, 0)}
+def _agreement(a: ModelScores, b: ModelScores, decides: str) -> dict[str, int]:
+    both = zip(a.greedy, b.greedy, strict=True)
+    pairs = [(x.right(decides)[0], y.right(decides)[0]) for x, y in both]
+    names = {
+        "both": (True, True),
+        "only_a": (True, False),
+        "only_b": (False, True),
+        "neither": (False, False),
+    }
     return {name: pairs.count(pair) for name, pair in names.items()}
 
 
-def _per_problem(scores_by_model: Mapping[str, ModelScores]) -> list[dict[str, Any]]:
+def _per_problem(
+    scores_by_model: Mapping[str, ModelScores], decides: str | None
+) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [{"id": a.problem_id} for a in scores_by_model["A"].greedy]
     for model, scores in scores_by_model.items():
         for row, one in zip(rows, scores.greedy, strict=True):
-            row[model] = {"greedy_right": bool(count_right(one)), "greedy_reward": one.rewards[0]}
+            is_right = one.right(decides)[0] if decides else None
+            row[model] = {"greedy_right": is_right, "greedy_reward": one.rewards[0]}
         for row, some in zip(rows, scores.sampled, strict=bool(scores.sampled)):
-            row[model] |= {"samples_right": count_right(some), "sample_rewards": list(some.rewards)}
+            count = sum(some.right(decides)) if decides else None
+            row[model] |= {"samples_right": count, "sample_rewards": list(some.rewards)}
     return rows

@@ -3,13 +3,13 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
 
 from potluck.config import RunConfig
-from potluck.evaluation.grade import SplitAccuracy, evaluate, evaluation_engine
+from potluck.evaluation.grade import SplitResult, evaluate, evaluation_engine
 from potluck.files import write_atomically
 from potluck.node.loop import Node, step
 from potluck.node.pace.together import RoundBound
@@ -19,7 +19,9 @@ from potluck.node.storage.export import card_of
 from potluck.node.storage.folder import rounds_saved
 from potluck.reports import Doubts, EvaluationReport, RoundReport, as_line
 from potluck.reports.events import Alert, Display, Evaluated, Notice, PhaseProgress, RoundDone
-from potluck.reports.runs import EVALUATION, read_lines
+from potluck.reports.right import binary_in_run, binary_of
+from potluck.reports.runs import EVALUATION, METRICS, read_lines
+from potluck.right import TASK, merged
 from potluck.show.notebook import Look
 from potluck.tasks import Split
 from potluck.types import NonFiniteError, PotluckError
@@ -71,9 +73,12 @@ class RunResult(Look):
     interrupted: bool
     """True: Ctrl-C ended it; a checkpoint stands, and ``resume`` goes on."""
     accuracy: Mapping[str, float]
-    """Accuracy of each node at the end, on the validation problems; empty if none were asked."""
+    """Share of right ones among each node's greedy answers to the validation problems at the end;
+    empty if none were asked, or no reward function decides what is right."""
     skipped: int = 0
     """Number of ``rounds`` that were not done, as the others were ahead."""
+    validation: Mapping[str, float] = field(default_factory=dict)
+    """Mean reward of these answers."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +96,22 @@ class LocalRounds:
         none if it ended them before (``is_over``)."""
         config, done, stopped = self.config, first, False
         seen, saved = first - 1, first  # rounds up to which was evaluated, and saved
-        last: dict[str, SplitAccuracy] = {}
+        last: dict[str, SplitResult] = {}
         everybody = [*self.nodes, *self.authors]
         together = config.pace == "together"
         turns = [everybody] if together else [[node] for node in everybody]
         course = Course(everybody[0], config.end, self.display)
         reads_logp, weight = config.sends_logp, config.objective.weight
-        doubts = {each.name: Doubts(each.name, weight, reads_logp=reads_logp) for each in everybody}
+        doubts = {
+            each.name: Doubts(
+                each.name,
+                weight,
+                reads_logp=reads_logp,
+                rule=config.right_rule,
+                binary=binary_of(read_lines(each.record.folder / METRICS, RoundReport)),
+            )
+            for each in everybody
+        }
         try:
             while done < config.end and not is_over:
                 round = course.next_round(done, time.time()) if together else done
@@ -144,9 +158,21 @@ class LocalRounds:
             for node in self.nodes:
                 node.abandon()
         self.save(done)
-        accuracy = {name: evaluation.accuracy for name, evaluation in last.items()}
         skipped = done - sum(1 for _ in everybody[0].record.each("metrics"))
-        return RunResult(self.folder, done, stopped, accuracy, skipped)
+        return RunResult(
+            self.folder,
+            done,
+            interrupted=stopped,
+            accuracy=self._accuracy(last),
+            skipped=skipped,
+            validation={name: its.mean for name, its in last.items()},
+        )
+
+    def _accuracy(self, last: Mapping[str, SplitResult]) -> dict[str, float]:
+        """Return the share of right answers of each node; of none if nothing decides that."""
+        evaluated = [its.binary for its in last.values()]
+        function = self.config.right_rule.function(merged(binary_in_run(self.folder), *evaluated))
+        return {name: its.full[function] for name, its in last.items()} if function else {}
 
     def _round(self, turns: Iterable[Sequence[Participant]], round: int) -> list[RoundReport]:
         reports = list[RoundReport]()
@@ -208,11 +234,12 @@ class LocalRounds:
         self.evaluate(round, at_end=False)
         found = _validations(self.folder, [node.name for node in self.nodes], round)
         is_best = any(each.index(max(each)) == len(each) - 1 for each in found if each)
-        if round and is_best and self.config.keep_best:
-            self.save(round)
+        is_saved = all(round in rounds_saved(node.record.folder) for node in self.nodes)
+        if round and (is_saved or (is_best and self.config.keep_best)):
+            self.save(round)  # of one that is there the card alone, which now has this result
         return bool(found) and all(map(self.config.stop_when.is_met, found))
 
-    def evaluate(self, round: int, *, at_end: bool) -> dict[str, SplitAccuracy]:
+    def evaluate(self, round: int, *, at_end: bool) -> dict[str, SplitResult]:
         """Measure each node by itself, on the validation problems and at the end on others."""
         wanted = self.config.evaluation
         counts: dict[Split, int] = {
@@ -232,10 +259,12 @@ class LocalRounds:
             if seen or other:
                 report = EvaluationReport(
                     round,
-                    validation=seen.accuracy if seen else None,
+                    validation=seen.mean if seen else None,
                     problems=seen.problems if seen else None,
-                    out_of_distribution=other.accuracy if other else None,
+                    out_of_distribution=other.mean if other else None,
                     out_of_distribution_problems=other.problems if other else None,
+                    constant=self._constant(seen),
+                    out_of_distribution_constant=self._constant(other),
                     rewards=seen.rewards if seen else {},
                     partial=any(each.is_partial for each in (seen, other) if each) or None,
                     at_end=at_end or None,
@@ -243,6 +272,14 @@ class LocalRounds:
                 node.record.add("evaluation", [as_line(report)])
                 self.display.show(Evaluated(node.name, report))
         return results
+
+    def _constant(self, result: SplitResult | None) -> float | None:
+        """Tell what one answer to all problems would earn; None: little, or it is not known, as
+        another function than the task's own grading decides what is right."""
+        if result is None or result.constant is None or self.config.task.reward != "task":
+            return None
+        decides = self.config.right_rule.function(result.binary)
+        return result.constant.share if decides == TASK else None
 
     def save(self, done: int) -> None:
         for node in self.nodes:

@@ -34,6 +34,7 @@ from potluck.node.selection import Replays, Selection, UnreadReason, read
 from potluck.objective.habit import GradedAnswer, HabitTest, silenced_answers
 from potluck.objective.methods import reads_author_logp
 from potluck.reports import RoundReport
+from potluck.right import is_binary, is_full, merged
 from potluck.rollout.base import Engine, OpenWriting, RandomSampler
 from potluck.rollout.texts.base import BYTES_A_TOKEN
 from potluck.schedule import Share
@@ -54,7 +55,7 @@ class Node(Participant):
     trusts: Callable[[str], bool]
     """Function that tells of an author if it is trusted: see ``objective/trust.py``."""
     habits: HabitTest | None = None
-    """Test of others' habits; None: their right answers are learned from as the weight has it."""
+    """Test of others' habits; None: their successes are learned from as the weight has it."""
     begun: dict[int, tuple[Sequence[Share], OpenWriting]] = field(default_factory=dict)
     """The later round that is being written while this node learns, if any."""
     compared: list[int] = field(default_factory=list)
@@ -143,7 +144,7 @@ class Node(Participant):
                 lines = sample(round, groups, update.scored, self.learner, size_bytes=room)
                 self.record.add_sample(lines)
         report = report_of(round, self.name, groups, update, habits, selection, arrived)
-        nothing = Counter[str](kind for group in groups for kind in self._earned_nothing(group))
+        nothing = Counter[str](self._earned_nothing(groups))
         constant = self._constant(groups)
         attendance, apart = self.pace.attendance, spent.server_mismatch
         first = None if apart is None else self.record.first("metrics", "server_apart")
@@ -163,11 +164,20 @@ class Node(Participant):
         )
         return self.keep(report)
 
-    def _earned_nothing(self, group: Group) -> list[Kind]:
-        """List why own completions of a group earned nothing."""
-        pairs = zip(group.rows, group.rewards, strict=True)
-        nothing = [row for row, pay in pairs if pay <= 0 and row.completion.author == self.name]
-        return [fault_of(self.task, group.problem, it.completion, it.text).kind for it in nothing]
+    def _earned_nothing(self, groups: Sequence[Group]) -> list[Kind]:
+        """List why own completions earned nothing; not of those that are right, as far as the round
+        tells, and that a penalty cost what they had earned."""
+        paid = ({name: is_binary(its) for name, its in each.parts.items()} for each in groups)
+        decides = self.config.right_rule.function(merged(*paid))
+        found = list[Kind]()
+        for group in groups:
+            numbers = group.parts[decides] if decides else group.rewards
+            for row, reward, number in zip(group.rows, group.rewards, numbers, strict=True):
+                one = row.completion
+                is_right = decides and is_full(decides, number, one.end)
+                if one.author == self.name and reward <= 0 and not is_right:
+                    found.append(fault_of(self.task, group.problem, one, row.text).kind)
+        return found
 
     def _constant(self, groups: Sequence[Group]) -> Commonest | None:
         """Find the answer that this node's completions give most often."""

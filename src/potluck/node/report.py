@@ -20,6 +20,7 @@ from torch import Tensor
 
 from potluck.episode import transcript, turns_in
 from potluck.exchange import Round
+from potluck.files import both_ends
 from potluck.node.learning.base import Learning, UpdateReport
 from potluck.node.learning.batch import Scored
 from potluck.node.learning.score import METRICS, candidates
@@ -28,6 +29,7 @@ from potluck.objective.habit import Habit
 from potluck.objective.losses import k3
 from potluck.reports import BLOCKING_WEIGHT, AuthorReport, RewardReport, RoundReport, mean
 from potluck.reports.tokens import Recorded, columns_of
+from potluck.right import TASK, is_binary
 from potluck.types import Completion, Episode, Group
 
 QUESTION, TOKENS = 300, 1024
@@ -66,6 +68,7 @@ def _of_rewards(groups: Sequence[Group], name: str) -> dict[str, Any]:
         "reward_mean": mean(rewards),
         "own_reward_mean": mean(reward for _, reward in own),
         "rewards": _by_function(groups, name),
+        "partial": not is_binary(rewards),
         "own_length_mean": mean(len(one.token_T) for one, _ in own),
         "own_cut_share": mean(one.end != "stop" for one, _ in own),
         "groups_alike": mean(len({*group.rewards, *group.past_rewards}) == 1 for group in groups),
@@ -74,12 +77,19 @@ def _of_rewards(groups: Sequence[Group], name: str) -> dict[str, Any]:
 
 def _by_function(groups: Sequence[Group], name: str) -> dict[str, RewardReport]:
     own: dict[str, list[float]] = {}
+    binary: dict[str, bool] = {}
     for group in groups:
         for function, values in group.parts.items():
             pairs = zip(group.rows, values, strict=True)
             mine = [value for row, value in pairs if row.completion.author == name]
             own.setdefault(function, []).extend(mine)
-    return {n: RewardReport(mean(of), stdev(of) if len(of) > 1 else None) for n, of in own.items()}
+            binary[function] = binary.get(function, True) and is_binary(values)
+    return {
+        function: RewardReport(
+            mean=mean(its), std=stdev(its) if len(its) > 1 else None, binary=binary[function]
+        )
+        for function, its in own.items()
+    }
 
 
 def _of_update(update: UpdateReport, name: str) -> dict[str, Any]:
@@ -235,8 +245,9 @@ def lines_of(round: int, group: Group) -> list[dict[str, Any]]:
     lines = []
     for at, (row, reward) in enumerate(zip(group.rows, group.rewards, strict=True)):
         c, paid = row.completion, {"reward": reward}
-        if [*group.parts] != ["task"]:
-            paid |= {f"reward/{name}": values[at] for name, values in group.parts.items()}
+        numbers = {name: values[at] for name, values in group.parts.items()}
+        if numbers != {TASK: reward}:  # else they say the same
+            paid |= {f"reward/{name}": number for name, number in numbers.items()}
         turns = turns_in(c.text or "") or ()
         said = {"turns": transcript(turns, row.episode)} if row.episode else {}
         origin = {"problem": c.problem_id, "author": c.author, "index": c.index}
@@ -280,7 +291,7 @@ def sample(
             reward=_rounded(reward),
             likelihood=_rounded(likelihood_B[at]) if numbers else None,
             why=_why(at, scored, candidate_B, learner),
-            question=group.problem.question[:QUESTION],
+            question=both_ends(group.problem.question, QUESTION),
             surprise=_rounded(surprise[at]) if numbers else None,
             measure="ln p" if row.completion.logp_T is None else "log-ratio",
             turns=row.completion.turns,

@@ -1,24 +1,24 @@
 """The habit test: what of an author's way to write is not taken over before it has paid here.
 
-To learn from a right answer is to learn its wording, too. Where this node could write either way,
+To learn from a success is to learn its wording, too. Where this node could write either way,
 each success of another pulls the choice towards the other's way, whether it earns more or not, and
-no likelihood shows it: both ways are likely. So of author j's right answers those are silent that
+no likelihood shows it: both ways are likely. So of author j's successes those are silent that
 bear j's habit, until this node's own answers that bear it have earned more than its own without:
 
-    H_j   phrases of at most three words that stand in at least 1/2 of j's right answers, in at
-          least 1/4 fewer of this node's right answers, and in at least 1/4 fewer of its answers,
-          right or wrong, to the problems that j solved (where it wrote none: in 1/4 at least)
+    H_j   phrases of at most three words that stand in at least 1/2 of j's successes, in at
+          least 1/4 fewer of this node's successes, and in at least 1/4 fewer of its answers,
+          all of them, to the problems of j's successes (where it wrote none: in 1/4 at least)
     h_i   share of H_j that answer i has; it bears the habit if h_i > 1/2
     t_j   gain_j / its standard error; gain_j: slope of this node's reward on h, over its own
           answers, within the answers of one round to one problem
 
     A_i <- 0    if j wrote i, h_i > 1/2, t_j < 1, and h differs between own answers to one problem
 
-Everything is counted over the last ten rounds that have answers; an answer is right if it earns
+Everything is counted over the last ten rounds that have answers; an answer is a success if it earns
 more than 0 and no less than the round's mean, that of this node's own and the trusted authors'
 answers: an author that is not trusted moves nobody's (as in ``trust.py``). If an author that is not
-trusted has right answers while less than two of this node's are, although at least two earn more
-than 0 (graded rewards, and better ones among the trusted), all of its answers are silent until
+trusted has successes while this node has less than two, although at least two of its answers earn
+more than 0 (graded rewards, and better ones among the trusted), all of its answers are silent until
 there are two to compare with. Rewards of 0 and 1 never come to that.
 
 Of an author's phrases the MOST_PHRASES commonest are looked at, so that long texts of a peer cost
@@ -39,9 +39,9 @@ from typing import Any, NamedTuple
 
 WINDOW = 10
 FEWEST = 2
-"""Right answers, of the author and of this node, below which there is nothing to compare."""
+"""Successes, of the author and of this node, below which there is nothing to compare."""
 SHARE, FOREIGN = 1 / 2, 1 / 4
-"""Least share of an author's right answers that have a phrase of its habit, and how much smaller
+"""Least share of an author's successes that have a phrase of its habit, and how much smaller
 the shares of this node's answers are at least."""
 BORNE = 1 / 2
 """Share of the habit above which an answer bears it."""
@@ -101,11 +101,11 @@ class Habit:
     error: float | None = None
     """Standard error of ``gain``."""
     is_untested: bool = False
-    """True: right answers of this node are too few to find the habit. All answers count as it."""
+    """True: successes of this node are too few to find the habit. All answers count as it."""
 
     @property
     def is_silenced(self) -> bool:
-        """True if right answers that bear the habit are not learned from."""
+        """True if successes that bear the habit are not learned from."""
         if self.is_untested:
             return True
         if self.gain is None or self.error is None:
@@ -126,22 +126,22 @@ class _RoundAnswers:
         """Take a round's answers; ``trusts`` tells whose rewards count in the mean."""
         counted = [answer.reward for answer in answers if trusts(answer.author)]
         mean = math.fsum(counted) / max(1, len(counted))
-        least = mean - 1e-9 * abs(mean)  # all alike are all right, whatever the rounding
+        least = mean - 1e-9 * abs(mean)  # all alike are all successes, whatever the rounding
         self.rows = [
             (answer, words_of(answer.text), answer.reward > 0 and answer.reward >= least)
             for answer in answers
         ]
-        """Each answer, its words, and whether it is right."""
-        self.right_words = dict[str, list[str]]()
-        """Right answers of each author, cut into words."""
-        for answer, words, is_right in self.rows:
-            if is_right:
-                self.right_words.setdefault(answer.author, []).append(words)
+        """Each answer, its words, and whether it is a success."""
+        self.success_words = dict[str, list[str]]()
+        """Successes of each author, cut into words."""
+        for answer, words, is_success in self.rows:
+            if is_success:
+                self.success_words.setdefault(answer.author, []).append(words)
         self.common = {
             author: Counter(dict(sorted(_half(its).items(), key=_commonest)[:MOST_PHRASES]))
-            for author, its in self.right_words.items()
+            for author, its in self.success_words.items()
         }
-        """Counts, by author, of the commonest phrases of at least SHARE of its right answers."""
+        """Counts, by author, of the commonest phrases of at least SHARE of its successes."""
 
 
 class HabitTest:
@@ -172,11 +172,11 @@ class HabitTest:
         return {author: habit for author, habit in found.items() if habit}
 
     def _habit(self, author: str) -> Habit | None:
-        texts, own_texts = self._right(author), self._right(self.me)
-        right, own_right = len(texts), len(own_texts)
-        if right and own_right < FEWEST and not self._trusts(author) and self._earns():
+        texts, own_texts = self._successes(author), self._successes(self.me)
+        count, own_count = len(texts), len(own_texts)
+        if count and own_count < FEWEST and not self._trusts(author) and self._earns():
             return Habit((), is_untested=True)
-        if min(right, own_right) < FEWEST:
+        if min(count, own_count) < FEWEST:
             return None
         common: Counter[str] = Counter()
         for each in self._rounds:
@@ -184,38 +184,38 @@ class HabitTest:
         looked_at = [phrase for phrase, _ in sorted(common.items(), key=_commonest)[:MOST_PHRASES]]
         theirs, own = _having(texts, looked_at), _having(own_texts, looked_at)
         foreign = {
-            phrase: share - own[phrase] / own_right
-            for phrase, count in theirs.items()
-            if (share := count / right) >= SHARE and share - own[phrase] / own_right >= FOREIGN
+            phrase: share - own[phrase] / own_count
+            for phrase, having in theirs.items()
+            if (share := having / count) >= SHARE and share - own[phrase] / own_count >= FOREIGN
         }
         beside = self._beside(author, foreign)
-        chosen = [p for p in foreign if (theirs[p] - beside[p]) / right >= FOREIGN]
+        chosen = [p for p in foreign if (theirs[p] - beside[p]) / count >= FOREIGN]
         if not chosen:
             return None
         habit = Habit(tuple(sorted(chosen, key=lambda p: (p[0] != BEGIN, -foreign[p], -len(p), p))))
         return self._tried(habit)
 
-    def _right(self, author: str) -> list[str]:
-        return [words for each in self._rounds for words in each.right_words.get(author, ())]
+    def _successes(self, author: str) -> list[str]:
+        return [words for each in self._rounds for words in each.success_words.get(author, ())]
 
     def _trusts(self, author: str) -> bool:
         return author == self.me or self._trusted(author)
 
     def _earns(self) -> bool:
-        """Return whether enough answers of this node earn more than 0, right or not."""
+        """Return whether enough answers of this node earn more than 0, successes or not."""
         own = (a for each in self._rounds for a, *_ in each.rows if a.author == self.me)
         return sum(answer.reward > 0 for answer in own) >= FEWEST
 
     def _beside(self, author: str, phrases: Collection[str]) -> Counter[str]:
-        """Sum over the author's right answers the share of own answers to the same problem, in the
+        """Sum over the author's successes the share of own answers to the same problem, in the
         same round, that have each phrase."""
         sums = Counter[str]()
         for each in self._rounds:
             solved, own = Counter[str](), dict[str, list[str]]()
-            for answer, words, is_right in each.rows:
+            for answer, words, is_success in each.rows:
                 if answer.author == self.me:
                     own.setdefault(answer.problem, []).append(words)
-                solved[answer.problem] += is_right and answer.author == author
+                solved[answer.problem] += is_success and answer.author == author
             for problem, times in solved.items():
                 if times and (texts := own.get(problem)):
                     for phrase in phrases:

@@ -66,7 +66,7 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
     completions of trusted authors, ``FILE.py:NAME`` or ``MODULE:NAME``, called as those of
     ``weights.py``. It is code, so it runs only with ``--trust-code``."""
     habit_test: bool = True
-    """True: right answers that bear their author's habit are not learned from until the habit has
+    """True: successes that bear their author's habit are not learned from until the habit has
     paid here: ``objective/habit.py``. Read with ``others = "likely-successes"`` only."""
     likelihood_exponent: Positive = 1.0
     """c, of both weights. Read with ``others = "likely-successes"`` only."""
@@ -122,7 +122,7 @@ class ObjectiveConfig(Options, frozen=True, kw_only=True):
 
     @property
     def tests_habits(self) -> bool:
-        """True if others' right answers are tested for habits."""
+        """True if others' successes are tested for habits."""
         return self.habit_test and self.weighs_successes
 
     @property

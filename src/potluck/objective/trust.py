@@ -35,9 +35,9 @@ def advantages_by_trust(
         A_i = advantage of r_i among the rewards of all trusted rows                 i trusted
         A_j = advantage of r_j among those and the rewards of the author of j        else
 
-    So no such author moves the mean that anybody else is compared with: answers that are all right
-    would make each failure of one's own look worse, and successes worth nothing. With all rows
-    trusted it is ``group_advantages``.
+    So no such author moves the mean that anybody else is compared with: answers that are all
+    successes would make each failure of one's own look worse, and successes worth nothing. With all
+    rows trusted it is ``group_advantages``.
 
     >>> advantages_by_trust(
     ...     torch.tensor([1.0, 0.0, 1.0, 1.0]), ["me", "me", "x", "x"],

@@ -250,7 +250,7 @@ def replay_node(
             own_reward_mean=mean(r for each in groups for group in each for r in group.rewards),
             gradient_norm=report.gradient_norm,
             updates=report.updates,
-            validation=found.accuracy if found else None,
+            validation=found.mean if found else None,
             sources={author: asdict(source) for author, source in report.sources.items()},
         )
 

@@ -13,9 +13,19 @@ from msgspec.structs import replace
 
 from potluck.files import printable, write_atomically
 from potluck.intervals import Interval
-from potluck.reports.comparison import MEASURES, K, measured, plain, read_earned, within
-from potluck.reports.runs import SMALL_BYTES, RunReadError, end_of, read_recipe
+from potluck.reports import right
+from potluck.reports.comparison import (
+    MEASURES,
+    K,
+    judged,
+    measured,
+    plain,
+    read_earned,
+    within,
+)
+from potluck.reports.runs import RECIPE, SMALL_BYTES, RunReadError, end_of, read_recipe
 from potluck.reports.tail import DAMAGED, read_small
+from potluck.right import merged
 
 ANSWERS = "answers.json"
 CONTROLS = {
@@ -42,9 +52,11 @@ class ControlAnswer(msgspec.Struct, frozen=True):
     written: tuple[int, int]
     """Completions that the node wrote in all rounds: in the run, in the control."""
     greedy: tuple[float, float] | None = None
-    """Greedy accuracy on the validation problems at the end: of the run, of the control."""
+    """Mean reward of greedy answers to the validation problems at the end: of the run, of the
+    control."""
     passed: tuple[float, float] | None = None
-    """Chance that one of K completions solves a problem: in the run, in the control."""
+    """Chance that one of K completions of a problem is right: in the run, in the control. None: no
+    reward function decides that, or too few were written."""
     rounds: int | None = None
     """Rounds of the node when it was compared; None: not noted."""
     is_stale: bool = False
@@ -61,7 +73,20 @@ class ControlAnswer(msgspec.Struct, frozen=True):
 def answer_of(run: Path, control: Path, node: str, kind: str, rounds: int) -> ControlAnswer | None:
     """Compare ``node`` in the folders of a run and its control over the second half of
     ``rounds``; None if one of them wrote too little there."""
-    ours, theirs = ({node: read_earned(at / node, node, rounds)} for at in (run, control))
+    if not all((at / RECIPE).is_file() for at in (run, control)):
+        return None
+    recipes = read_recipe(run), read_recipe(control)
+    earned = [
+        {node: read_earned(at / node, node, rounds, recipe)}
+        for at, recipe in zip((run, control), recipes, strict=True)
+    ]
+    decides = right.function_of(
+        [
+            (right.rule_of(recipe), merged(right.binary_in_run(at), its[node].binary))
+            for at, recipe, its in zip((run, control), recipes, earned, strict=True)
+        ]
+    )
+    ours, theirs = (judged(its, decides) for its in earned)
     found = {name: measured([(ours, theirs)], node, [node], name) for name in MEASURES}
     reward, written = found["own reward"], found["written"]
     if not (reward and reward.difference and written):

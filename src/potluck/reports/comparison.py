@@ -9,7 +9,7 @@ the seeds; a single one, such as a run and its control, has an interval over its
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from statistics import fmean
@@ -20,10 +20,10 @@ import msgspec
 from potluck import intervals
 from potluck.files import printable
 from potluck.intervals import Interval
-from potluck.reports import runs
+from potluck.reports import right, runs
 from potluck.reports.rounds import EvaluationReport, RoundReport
 from potluck.reports.tail import DAMAGED, read_small
-from potluck.types import is_right
+from potluck.right import RightRule, is_binary, is_full
 
 LEAST_PAIRED = 0.5
 """Share of the problems of the smaller run from which problems are compared one by one."""
@@ -39,18 +39,24 @@ class Earned:
 
     late: Mapping[str, Sequence[float]]
     """Rewards of the second half of the rounds, by problem."""
+    full: Mapping[str, Mapping[str, Sequence[bool]]]
+    """Of each reward function whether it paid the same completions in full, by problem."""
+    binary: Mapping[str, bool]
+    """Of each whether it paid nothing but 0 and 1."""
     written: int
     """Completions that it wrote in all rounds."""
     greedy: float | None
-    """Greedy accuracy on the validation problems at the end; None: not evaluated."""
+    """Mean reward of greedy answers to the validation problems at the end; None: not evaluated."""
+    decides: str | None = None
+    """Function that decides which of them are right; None: none does."""
 
 
 Nodes = Mapping[str, Earned]
 MEASURES: Mapping[str, Callable[[Earned], Mapping[str, float]]] = {
     "own reward": lambda its: {problem: fmean(each) for problem, each in its.late.items()},
     f"pass@{K}": lambda its: {
-        problem: intervals.pass_at_k(sum(map(is_right, each)), len(each), K)
-        for problem, each in its.late.items()
+        problem: intervals.pass_at_k(sum(each), len(each), K)
+        for problem, each in its.full.get(its.decides or "", {}).items()
         if len(each) >= K
     },
     "greedy": lambda its: {} if its.greedy is None else {"": its.greedy},
@@ -84,6 +90,7 @@ class _Finished:
     path: str
     seed: int
     digest: str
+    rule: RightRule
     nodes: Nodes
 
 
@@ -108,7 +115,10 @@ class Compared:
         (one, other), *_ = pairs
         names = [n for n in one.nodes if all(n in run.nodes for pair in pairs for run in pair)]
         groups = {name: [name] for name in names} | ({MEAN: names} if len(names) > 1 else {})
-        of_nodes = [(x.nodes, y.nodes) for x, y in pairs]
+        decides = right.function_of(
+            [(run.rule, its.binary) for pair in pairs for run in pair for its in run.nodes.values()]
+        )
+        of_nodes = [(judged(x.nodes, decides), judged(y.nodes, decides)) for x, y in pairs]
         rows = [measured(of_nodes, n, its, m) for n, its in groups.items() for m in MEASURES]
         if not any(row and row.measure == "own reward" for row in rows):
             raise runs.RunReadError(
@@ -147,20 +157,32 @@ class Compared:
         )
 
 
-def read_earned(folder: Path, node: str, rounds: int) -> Earned:
+def read_earned(folder: Path, node: str, rounds: int, recipe: runs.RecipeRead) -> Earned:
+    """Read what ``node`` earned from its ``folder``; ``recipe`` is that of the run."""
     # A round that was done again after a crash has its lines twice: the later one counts.
-    rewards = {
-        (line.round, line.problem, line.index): line.reward
-        for line in runs.read_lines(folder / runs.COMPLETIONS, runs.WrittenCompletion)
-        if line.author == node and line.round < rounds
-    }
+    rewards = dict[tuple[int, str, int], tuple[float, Mapping[str, bool]]]()
+    binary = right.binary_of(runs.read_lines(folder / runs.METRICS, RoundReport))
+    for line in runs.read_lines(folder / runs.COMPLETIONS, recipe.written):
+        if line.author == node and line.round < rounds:
+            full = {name: is_full(name, number, line.end) for name, number in line.paid.items()}
+            rewards[line.round, line.problem, line.index] = line.reward, full
+            for name, number in line.paid.items():
+                binary[name] = binary.get(name, True) and is_binary([number])
     late = dict[str, list[float]]()
-    for (round, problem, _), reward in rewards.items():
+    full_late = dict[str, dict[str, list[bool]]]()
+    for (round, problem, _), (reward, paid) in rewards.items():
         if round >= rounds // 2:
             late.setdefault(problem, []).append(reward)
+            for name, its in paid.items():
+                full_late.setdefault(name, {}).setdefault(problem, []).append(its)
     evaluations = runs.read_lines(folder / runs.EVALUATION, EvaluationReport)
     graded = {each.round: each.validation for each in evaluations}
-    return Earned(late, len(rewards), graded.get(rounds))
+    return Earned(late, full_late, binary, written=len(rewards), greedy=graded.get(rounds))
+
+
+def judged(nodes: Nodes, function: str | None) -> Nodes:
+    """Let ``function`` decide which answers are right."""
+    return {name: replace(its, decides=function) for name, its in nodes.items()}
 
 
 def measured(
@@ -222,11 +244,12 @@ def _read(folder: str | PathLike[str]) -> _Finished:
                 f"{shown} is not finished: {name} has done {done} of {end} rounds; go on "
                 f"with: potluck run {shown}/recipe.json --out {shown} --resume"
             )
-        nodes[name] = read_earned(path / name, name, end)
+        nodes[name] = read_earned(path / name, name, end, recipe)
     data = read_small(path / "task.json", runs.SMALL_BYTES) or b"{}"
     with suppress(*DAMAGED):
         task = msgspec.json.decode(data, type=dict)
-    return _Finished(shown, recipe.seed, printable(str(task.get("digest", ""))[:12]), nodes)
+    digest = printable(str(task.get("digest", ""))[:12])
+    return _Finished(shown, recipe.seed, digest, right.rule_of(recipe), nodes)
 
 
 def _pairs(

@@ -3,11 +3,13 @@
 import math
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from potluck.files import printable
 from potluck.reports.events import Alert
 from potluck.reports.rounds import AuthorReport, RoundReport
 from potluck.reports.statistics import mean
+from potluck.right import RightRule, merged
 
 WINDOW = 5
 """Rounds in means of what lasts; the newest habit test has counted what answers earned."""
@@ -23,7 +25,7 @@ APART_GROWTH, APART_FLOOR = 20, 1e-6
 is 7e-9 to 9e-7 nats apart by rounding; with a part of its weights one round old, at a learning rate
 of 1e-4, it was 4e-4. In bfloat16 rounding costs 1e-3 to 4e-3."""
 UNHEARD_WEIGHT = 0.05
-"""Mean weight of an author's right answers below which nothing is learned from it."""
+"""Mean weight of an author's successes below which nothing is learned from it."""
 COLLAPSED = 0.5
 """Part of the best own reward, both means of WINDOW rounds, below which it has collapsed."""
 NOISE = 7
@@ -32,7 +34,7 @@ rounds in 50 had a false alarm. What a round differs from the one before tells t
 LEAST_ENTROPY = 0.05
 """Mean entropy of WINDOW rounds, nats a completion, below which nearly all of a group are equal."""
 FOREIGN_LIKELIHOOD = 0.1
-"""Likelihood P of an author's right answers, a mean per token, below which the author writes in
+"""Likelihood P of an author's successes, a mean per token, below which the author writes in
 another notation: between models that learn from each other P was .86 to .97, between notations with
 no form in common .001 (docs/partners.md)."""
 UNLIKE = {
@@ -95,9 +97,20 @@ class Doubts:
     """Alerts about the rounds of one node, each told once; what several rounds tell, such as a
     silence, is told again when it was over in between."""
 
-    def __init__(self, me: str, weight: str, *, reads_logp: bool) -> None:
-        """Take the name of the method's weight; ``reads_logp``: it reads what authors claim."""
+    def __init__(
+        self,
+        me: str,
+        weight: str,
+        *,
+        reads_logp: bool,
+        rule: RightRule | None = None,
+        binary: Mapping[str, bool] = MappingProxyType({}),
+    ) -> None:
+        """Take the name of the method's weight; ``reads_logp``: it reads what authors claim;
+        ``rule``: how the recipe tells what is right; ``binary``: of each reward function whether it
+        paid nothing but 0 and 1 in earlier rounds."""
         self._me, self._weight, self._reads_logp = me, weight, reads_logp
+        self._rule, self._binary = rule or RightRule(), dict(binary)
         self._told: set[tuple[str, str]] = set()
         self._lasting: set[tuple[str, str]] = set()
         self._last = deque[RoundReport](maxlen=WINDOW)
@@ -134,6 +147,7 @@ class Doubts:
 
     def _of_round(self, report: RoundReport) -> Found:
         me = self._me
+        yield from self._another_right(report)
         if report.own_cut_share == 1:
             what = "completions ran out of tokens before it ended, so each scores at most 0"
             keys = "[sampling] max_new_tokens (or max_total_tokens)"
@@ -167,6 +181,23 @@ class Doubts:
             if (capped := its.capped_share) is not None and capped >= DOUBTFUL_CAPPED_SHARE:
                 line = f"{author}: {capped:.0%} of tokens above the weight cap of {me}"
                 yield author, "capped_share", f"{line}; {FORGED}"
+
+    def _another_right(self, report: RoundReport) -> Found:
+        """Tell that another function decides what is right than before, or none any more."""
+        before, was = self._rule.function(self._binary), bool(self._binary)
+        noted = {name: its.binary for name, its in report.rewards.items() if its.binary is not None}
+        self._binary = merged(self._binary, noted)
+        now = self._rule.function(self._binary)
+        if not was or before == now:
+            return
+        other = sorted(name for name, its in noted.items() if not its)
+        paid = f"{', '.join(other)} scored other numbers than 0 and 1"
+        if now:
+            line = f"{paid}, so from now on {now} decides which answers are right"
+        else:
+            line = f"{paid}, so no answer is called right any more, and pass@k is left out"
+        way_out = "[evaluation] right names the reward function that decides, also with --resume"
+        yield self._me, "right_found" if now else "right_lost", f"{self._me}: {line}; {way_out}"
 
     def _all_zero(self) -> str:
         """Tell of rounds in a row in which nobody earned anything, and why; empty: it did."""
@@ -309,8 +340,8 @@ class Doubts:
                 if self._weight == "likelihood":
                     why += ", and weight = 'typicality' where the task leaves many ways to go on"
             line = (
-                f"{self._me}: nothing is learned from {author}, the mean weight of its right "
-                f"answers in {rounds} rounds ({sum(each.completions for each in newest)} "
+                f"{self._me}: nothing is learned from {author}, the mean weight of its "
+                f"successes in {rounds} rounds ({sum(each.completions for each in newest)} "
                 f"completions) is {mean_weight:.3f}: {why}"
             )
             yield author, "unheard", line
@@ -353,9 +384,9 @@ def habit_told(me: str, author: str, reports: Sequence[AuthorReport]) -> str:
     have = f"{'begin with' if begin else 'have'} '{printable(phrase.removeprefix(BEGINNING), 60)}'"
     earned = f"earn {abs(gain):.2f} {'more' if gain >= 0 else 'less'} (standard error {error:.2f})"
     if gain >= error:  # objective/habit.py, PROVEN
-        return f"{author}'s right answers that {have} are learned from: {me}'s own that do {earned}"
+        return f"{author}'s successes that {have} are learned from: {me}'s own that do {earned}"
     share = mean(each.silenced_share for each in last)
     return (
-        f"{share or 0:.0%} of {author}'s right answers (last {WINDOW} rounds) are not learned "
+        f"{share or 0:.0%} of {author}'s successes (last {WINDOW} rounds) are not learned "
         f"from: they {have}, and {me}'s own that do {earned}"
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
-from potluck.reports.statistics import PHASES, Number, Stat
+from potluck.reports.statistics import EARNED_NOTHING, PHASES, Number, Stat
 
 BLOCKING_WEIGHT = 0.2
 """Weight of a token below which it blocks its completion: what it would teach hardly arrives."""
@@ -23,6 +23,9 @@ class RewardReport:
     """Mean, before the function's weight."""
     std: Number = None
     """Sample standard deviation; None of fewer than two."""
+    binary: bool | None = None
+    """True: all its numbers of the round, for completions of any author, were 0 or 1; null in runs
+    of 0.2.0. See ``[evaluation] right``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,8 @@ class AuthorReport:
     ] = None
     filtered_share_negative: Annotated[
         Number,
-        Stat("Filtered, of the wrong ones", "share", row="filtered", format="z.0%"),
-        "Share of its wrong answers that the learner does not learn from: filtered or not read.",
+        Stat("Filtered, of the failures", "share", row="filtered", format="z.0%"),
+        "Share of its failures that the learner does not learn from: filtered or not read.",
     ] = None
     effective_sample_size: Annotated[
         Number,
@@ -87,8 +90,8 @@ class AuthorReport:
     """k1 over its completions of positive advantage (successes) alone."""
     likelihood_positive: Annotated[
         Number,
-        Stat("Likelihood of right answers", "share", row="P", format="z.3f"),
-        "Mean over its right answers of P, the geometric mean of p(learner) over their tokens.",
+        Stat("Likelihood of successes", "share", row="P", format="z.3f"),
+        "Mean over its successes of P, the geometric mean of p(learner) over their tokens.",
     ] = None
     bits_per_byte: Annotated[Number, Stat(row="bits/byte", format="z.2f")] = None
     """Surprise of its texts here, -log2 p over the bytes of UTF-8. Tokenizers that cut text into
@@ -96,12 +99,12 @@ class AuthorReport:
     success_weight: Annotated[
         Number,
         Stat("Taken", "share", row="taken", format="z.0%"),
-        "Share of its right answers that the learner takes, after filter and weights.",
+        "Share of its successes that the learner takes, after filter and weights.",
     ] = None
     silenced_share: Annotated[
         Number,
         Stat("Silenced by the habit test", "share", row="habit", format="z.0%"),
-        "Share of its right answers that are not learned from, as they bear its habit.",
+        "Share of its successes that are not learned from, as they bear its habit.",
     ] = None
     tested_habit: str | None = None
     """Phrase of its habit that is most foreign to this node: see ``objective/habit.py``."""
@@ -113,8 +116,8 @@ class AuthorReport:
     blocked_share: Annotated[
         Number,
         Stat("Blocked successes", "share"),
-        "Share of its right answers that have a token with w (or p) below 0.2: hardly any arrives. "
-        "It means nothing in language, where nearly every right answer has one (0.96 to 1.00).",
+        "Share of its successes that have a token with w (or p) below 0.2: hardly any arrives. "
+        "It means nothing in language, where nearly every success has one (0.96 to 1.00).",
     ] = None
     gradient_share: Annotated[
         Number,
@@ -161,11 +164,16 @@ class RoundReport:
     """Mean over the completions that this node wrote."""
     rewards: Mapping[str, RewardReport] = field(default_factory=dict)
     """Each reward function by its name, before its weight; "task": the task's own grading."""
+    partial: bool | None = None
+    """True: some reward of the round was neither 0 nor 1, so a mean reward is no share of right
+    answers; null in runs of 0.2.0."""
     own_length_mean: Annotated[Number, Stat("Tokens an answer", "count", "Results", ".0f")] = None
     """Mean length of the completions that this node wrote, tokens."""
     own_cut_share: Annotated[Number, Stat("Answers cut off", "share", "Results", "z.0%")] = None
     """Share of them that were cut off: no stop token came, or an episode ran out of turns."""
-    own_earned_nothing: Mapping[str, int] = field(default_factory=dict)
+    own_earned_nothing: Annotated[
+        Mapping[str, int], Stat("Earned nothing", "count", "Results", parts=EARNED_NOTHING)
+    ] = field(default_factory=dict)
     """Number of them that earned nothing, by why: cut, empty, form (not in that of the task's
     answers), wrong."""
     own_commonest_answer: str = ""
@@ -279,6 +287,11 @@ class EvaluationReport:
     """The same out of distribution."""
     out_of_distribution_problems: int | None = None
     """Number of those problems."""
+    constant: Annotated[Number, Stat("A constant on validation", "share", "Results")] = None
+    """What the one answer that earns most, given to all validation problems, would earn; left out
+    below .2, and where it is not known."""
+    out_of_distribution_constant: Number = None
+    """The same out of distribution."""
     rewards: Mapping[str, float] = field(default_factory=dict)
     """Mean of each reward function on the validation problems, by its name, before its weight; left
     out where the task's own grading is all."""

@@ -10,8 +10,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 import msgspec
 
@@ -19,6 +20,7 @@ from potluck.files import SUM, printable
 from potluck.reports.rounds import EvaluationReport, RoundReport
 from potluck.reports.status import FolderStatus
 from potluck.reports.tail import DAMAGED, Line, Tail, newest, read_small
+from potluck.right import TASK, is_full, short_names
 from potluck.types import NODE_NAME, PotluckError
 
 RECIPE, STATUS = "recipe.json", "status.json"
@@ -80,6 +82,41 @@ class WrittenCompletion(msgspec.Struct, frozen=True):
     turns: tuple[Said, ...] = ()
     """Messages of an episode; ``text`` is then what its model wrote, without its calls."""
 
+    @property
+    def paid(self) -> Mapping[str, float]:
+        """Numbers of the reward functions, before their weights."""
+        return {TASK: self.reward}
+
+    def is_right(self, function: str | None) -> bool | None:
+        """Tell whether it is right by ``function``; None: no function decides, or its number of
+        this completion is not known."""
+        number = self.paid.get(function) if function else None
+        return None if function is None or number is None else is_full(function, number, self.end)
+
+
+@lru_cache(64)
+def written_by(functions: tuple[str, ...]) -> type[WrittenCompletion]:
+    """Make the kind of line that has the numbers of ``functions``, as "reward/NAME"; of one that
+    has none, the reward is what the task's own grading paid."""
+    fields = [
+        (f"number_{at}", float | None, msgspec.field(name=f"reward/{name}", default=None))
+        for at, name in enumerate(functions)
+    ]
+
+    def paid(line: WrittenCompletion) -> Mapping[str, float]:
+        told = {name: getattr(line, f"number_{at}") for at, name in enumerate(functions)}
+        known = {name: number for name, number in told.items() if number is not None}
+        return known or {TASK: line.reward}
+
+    made = msgspec.defstruct(
+        "PaidCompletion",
+        fields,
+        bases=(WrittenCompletion,),
+        namespace={"paid": property(paid)},
+        frozen=True,
+    )
+    return cast("type[WrittenCompletion]", made)
+
 
 class GradedProblem(msgspec.Struct, frozen=True):
     """One line of problems.jsonl: a problem of which completions were graded. ``question`` and
@@ -132,6 +169,15 @@ class StopRecipe(msgspec.Struct, frozen=True):
     rounds: int = 0
 
 
+class RewardRecipe(msgspec.Struct, frozen=True):
+    function: str = ""
+    weight: float = 1.0
+
+
+class EvaluationRecipe(msgspec.Struct, frozen=True):
+    right: str = ""
+
+
 class RecipeRead(msgspec.Struct, frozen=True):
     """The parts of recipe.json that are shown."""
 
@@ -146,6 +192,8 @@ class RecipeRead(msgspec.Struct, frozen=True):
     objective: ObjectiveRecipe = ObjectiveRecipe()
     swarm: SwarmRecipe = SwarmRecipe()
     stop_when: StopRecipe = StopRecipe()
+    reward: tuple[RewardRecipe, ...] = ()
+    evaluation: EvaluationRecipe = EvaluationRecipe()
     settings: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Every key of the file, dotted, with its value as text; made by ``read_recipe``."""
 
@@ -153,6 +201,12 @@ class RecipeRead(msgspec.Struct, frozen=True):
     def end(self) -> int:
         """Number of rounds, unless an evaluation ends the run before."""
         return min(self.rounds, self.stop_when.rounds or self.rounds)
+
+    @property
+    def written(self) -> type[WrittenCompletion]:
+        """Kind of the lines of its nodes' completions.jsonl."""
+        names = short_names([each.function for each in self.reward])
+        return written_by(tuple(dict.fromkeys([*names, TASK])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +224,9 @@ Rounds = TypeVar("Rounds", RoundReport, EvaluationReport)
 def read_run(path: Path) -> Run:
     """Read a run folder; raise RunReadError if it is no run, or one of its files is damaged."""
     recipe = read_recipe(path)
-    nodes = (_read_node(path / name, node.model) for name, node in recipe.node.items())
+    nodes = (
+        _read_node(path / name, node.model, recipe.written) for name, node in recipe.node.items()
+    )
     return Run(path, recipe, tuple(nodes))
 
 
@@ -227,9 +283,9 @@ def read_status(folder: Path) -> FolderStatus | None:
     return None
 
 
-def _read_node(folder: Path, model: str) -> NodeRun:
+def _read_node(folder: Path, model: str, written: type[WrittenCompletion]) -> NodeRun:
     costs = read_lines(folder / "cost.json", dict[str, float])
-    last_written = _last_round(folder / COMPLETIONS)
+    last_written = _last_round(folder / COMPLETIONS, written)
     return NodeRun(
         name=folder.name,
         model=model,
@@ -255,10 +311,20 @@ def end_of(folder: Path, recipe: RecipeRead) -> int:
 def best_saved(folder: Path) -> tuple[float, int] | None:
     """Find the best evaluation of a node on the validation problems whose checkpoint is in its
     ``folder``, as (result, rounds); of equal ones the first."""
-    there = {place.parent.name for place in folder.glob("checkpoints/*/state.json")}
-    found = ((e.validation, e.round) for e in read_lines(folder / EVALUATION, EvaluationReport))
-    known = ((v, round) for v, round in found if v is not None and f"{round:06d}" in there)
+    known = ((result, round) for round, result in saved_results(folder).items())
     return max(known, key=lambda each: each[0], default=None)
+
+
+def saved_results(folder: Path) -> dict[int, float]:
+    """Read what a node's checkpoints in its ``folder`` got on the validation problems, by their
+    rounds; nothing of those that were not evaluated."""
+    there = {place.parent.name for place in folder.glob("checkpoints/*/state.json")}
+    lines = read_lines(folder / EVALUATION, EvaluationReport)
+    return {
+        each.round: each.validation
+        for each in lines
+        if each.validation is not None and f"{each.round:06d}" in there
+    }
 
 
 def read_lines(file: Path, kind: type[Line]) -> Iterator[Line]:
@@ -300,9 +366,9 @@ def _by_round(lines: Iterable[Rounds]) -> tuple[Rounds, ...]:
     return tuple(latest[round] for round in sorted(latest))
 
 
-def _last_round(file: Path) -> tuple[WrittenCompletion, ...]:
+def _last_round(file: Path, kind: type[WrittenCompletion]) -> tuple[WrittenCompletion, ...]:
     """Read the completions of the last round in the last END_BYTES of a file; damaged lines are
     left out. A later line replaces an earlier one."""
-    lines = [*newest(file, WrittenCompletion, END_BYTES)]
+    lines = [*newest(file, kind, END_BYTES)]
     last = [line for line in lines if line.round == lines[-1].round]
     return tuple({(line.problem, line.author, line.index): line for line in last}.values())

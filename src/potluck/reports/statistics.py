@@ -13,6 +13,8 @@ Section = Literal["Results", "Training", "Episodes", "Time", "Network"]
 SECTIONS: tuple[Section, ...] = get_args(Section)
 PHASES = ("write", "learn", "wait", "exchange")
 """Phases of a round that its ``seconds`` name."""
+EARNED_NOTHING = ("cut", "empty", "form", "wrong")
+"""Kinds of completions that earned nothing: cut off, empty, not in the form of an answer, wrong."""
 
 
 @dataclass(frozen=True, slots=True)

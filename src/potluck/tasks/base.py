@@ -246,6 +246,13 @@ def best_constant(problems: Iterable[Problem]) -> Constant | None:
     return Constant(answer, count / asked)
 
 
+def constant_worth_telling(problems: Sequence[Problem]) -> Constant | None:
+    """Find what one answer to all ``problems`` earns; None: it is not known, or little."""
+    found = best_constant(problems)
+    is_told = found and found.share >= WORTH_TELLING and len(problems) >= FEWEST_TOLD
+    return found if is_told else None
+
+
 def constants(task: Task) -> Iterator[str]:
     """Yield a line on each split in which one answer earns WORTH_TELLING or more."""
     if environment_of(task):
@@ -253,8 +260,7 @@ def constants(task: Task) -> Iterator[str]:
     for split in get_args(Split):
         ids = task.ids(split)
         problems = [task.problem(id) for id in ids]
-        found = best_constant(problems)
-        if found and found.share >= WORTH_TELLING and len(ids) >= FEWEST_TOLD:
+        if found := constant_worth_telling(problems):
             blind = guess(task, problems)
             beside = "" if blind is None else f" (a guess among the options {blind:.2f})"
             yield (

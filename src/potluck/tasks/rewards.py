@@ -26,6 +26,7 @@ import numpy as np
 
 from potluck.episode import transcript, turns_in
 from potluck.fields import Options
+from potluck.right import TASK, short_names
 from potluck.search_path import add_trusted_folders
 from potluck.tasks import base
 from potluck.tasks.base import Attempts, DerivedTask, Graded, Task, TaskError
@@ -69,7 +70,7 @@ class Reward:
     @classmethod
     def load(cls, name: str, *, weight: float = 1.0, format: Format = "text") -> "Reward":
         """Import, and so run, the file or module; raise TaskError as ``load_function`` does."""
-        if name == "task":
+        if name == TASK:
             return cls(name, None, "", weight, format)
         return cls(name, *load_function("reward", name), weight, format)
 
@@ -117,13 +118,21 @@ class CustomRewards(DerivedTask):
     """Another task's problems, paid by the weighted sum of ``rewards``."""
 
     def __init__(
-        self, task: Task, rewards: Sequence[Reward], *, columns: ColumnsOf | None = None
+        self,
+        task: Task,
+        rewards: Sequence[Reward],
+        *,
+        columns: ColumnsOf | None = None,
+        tells_task: bool = False,
     ) -> None:
-        """Raise TaskError where a function asks for a column that there is not."""
+        """Raise TaskError where a function asks for a column that there is not. ``tells_task``: the
+        task's own grading is told beside them, and pays nothing."""
         code = [(r.name, r.source, r.weight, r.format) for r in rewards]
         super().__init__(task, f"custom 1: {code}; problems of {task.digest}")
+        if tells_task and all(reward.function is not None for reward in rewards):
+            rewards = [*rewards, Reward(TASK, None, "", weight=0.0)]
         self._rewards = tuple(rewards)
-        self._names = _short_names([reward.name for reward in rewards])
+        self._names = short_names([reward.name for reward in rewards])
         self._columns = columns or (lambda p: {"question": p.question, "answer": p.answer})
         first_id = next((id for split in get_args(base.Split) for id in task.ids(split)), None)
         self._first = task.problem(first_id) if first_id else None
@@ -195,13 +204,6 @@ class CustomRewards(DerivedTask):
         # At most: where a bad answer costs something, running on must not be the cheaper way.
         pairs = zip(totals, answers.completions, strict=True)
         return [min(total, 0.0) if c.end in OUT_OF_ROOM else total for total, c in pairs], parts
-
-
-def _short_names(names: Sequence[str]) -> list[str]:
-    """Leave the files out of names, where that tells them apart."""
-    short = [name.rpartition(":")[2] for name in names]
-    told = [name if short.count(own) > 1 else own for name, own in zip(names, short, strict=True)]
-    return [f"{n}-{i}" if told.count(n) > 1 else n for i, n in enumerate(told, 1)]
 
 
 class HashReward(DerivedTask):

@@ -21,6 +21,8 @@ def found(*measures, models=("some/model",), **more):
         "split": "validation",
         "problems": 200,
         "binary": True,
+        "right": "task",
+        "right_in_words": "",
         "measures": list(measures),
         "unfinished": dict.fromkeys("AB"[: len(models)], 0),
         "constant": None,
@@ -32,6 +34,7 @@ def found(*measures, models=("some/model",), **more):
     }  # fmt: skip
     return {
         "models": dict(zip("AB", models, strict=False)),
+        "partial": False,
         "task": {"name": "digits", "digest": "0123456789abcdef"},
         "settings": settings,
         "splits": [split],
@@ -115,15 +118,20 @@ def test_the_headline_says_how_samples_were_drawn():
 def test_what_limits_the_numbers_is_said_and_only_then():
     two = {"models": ("one", "two"), "greedy_right": AGREEMENT}
     quiet = shown(found(paired(None), **two))
-    assert "earned nothing" not in quiet
+    assert "not right" not in quiet
     assert "rewards are not" not in quiet
     example = {"id": "digits/1+2", "expected": "3", "text": f"{HOSTILE} the end"}
     cut = {"kind": "cut", "what": "cut off before their end", "count": 8, "examples": [example]}
     form = {"kind": "form", "what": "no tags", "count": 1, "examples": []}
     none = {"A": [], "B": [cut, form]}
     loud = shown(found(paired(None), earned_nothing=none, binary=False, **two), width=200)
-    said = "B: greedy answers that earned nothing: 9 of 200: 8 cut off before their end; 1 in the "
+    said = "B: greedy answers that are not right: 9 of 200: 8 cut off before their end; 1 in the "
     assert f"{said}wrong form (no tags)" in loud
+    which = {"right": None, "right_in_words": f"no answer is called right: {HOSTILE}"}
+    undecided = shown(found(alone(), earned_nothing={"A": [cut]}, **which), width=400)
+    assert "greedy answers that earned nothing: 8 of 200" in undecided
+    assert "no answer is called right: " in undecided
+    assert not set(STEERS) & set(undecided)
     assert "  cut: digits/1+2, right is 3" in loud
     assert "the end" in loud
     assert not set(STEERS) & set(loud)
@@ -134,7 +142,7 @@ def test_what_limits_the_numbers_is_said_and_only_then():
         found(alone(), constant=constant)
     )
     alone_too = shown(found(alone(), earned_nothing={"A": [cut]}), width=200)
-    assert "\ngreedy answers that earned nothing: 8 of 200" in alone_too
+    assert "\ngreedy answers that are not right: 8 of 200" in alone_too
 
 
 def test_names_steer_no_terminal_and_are_no_markup():

@@ -100,11 +100,13 @@ def test_an_evaluation_is_one_line():
     last = EvaluationReport(40, 0.6, 200, out_of_distribution=0.31, out_of_distribution_problems=50)
     first = EvaluationReport(5, validation=0.52, problems=200)
     partial = EvaluationReport(5, 0.2, 41, rewards={"right": 0.0, "tagged": 1.0}, partial=True)
-    assert lines_of(*(Evaluated("small", each) for each in (first, last, partial))) == [
+    easy = EvaluationReport(5, 0.3, 40, constant=0.275)
+    assert lines_of(*(Evaluated("small", each) for each in (first, last, partial, easy))) == [
         "round  5/40  small     validation 0.520 of 200",
         "round 40/40  small     validation 0.600 of 200  out of distribution 0.310 of 50",
         "round  5/40  small     validation, mean reward 0.200 of 41 problems  right 0.000  "
         "tagged 1.000",
+        "round  5/40  small     validation 0.300 of 40  a constant earns 0.275",
     ]
 
 

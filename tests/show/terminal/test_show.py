@@ -123,14 +123,14 @@ def test_each_author_has_a_right_and_a_wrong_answer_of_the_last_round(tmp_path):
         written(round=2, text="old"),
         written(text="good"),
         written(index=1, reward=0.0, text="bad"),
-        written(author="large", problem="other", reward=0.23, text="worse"),
+        written(author="large", problem="other", reward=0.0, text="worse"),
         written(author="large", index=1, reward=0.0, text="spare"),
     ]
     problems = [{"round": 0, "problem": "digits/1+2", "question": "1+2=", "answer": "3"}]
     text = shown(make_run(tmp_path / "run", "small", completions=completions, problems=problems))
     answers = [line.strip() for line in text.split("Answers of the last round")[1].splitlines()]
     assert [line for line in answers if line] == [
-        "large  wrong (reward 0.23)  other",
+        "large  wrong  other",
         "worse",
         "small  right  digits/1+2",
         "question: 1+2=",
@@ -141,6 +141,88 @@ def test_each_author_has_a_right_and_a_wrong_answer_of_the_last_round(tmp_path):
         "right answer: 3",
         "bad",
     ]
+
+
+def test_why_own_answers_earned_nothing_is_counted_from_the_first_to_the_last_quarter(tmp_path):
+    counts = [{"wrong": 9, "cut": 3}, {"wrong": 5}, {"wrong": 4, "form": 1}, {"wrong": 1}]
+    rounds = [metrics(at, own_earned_nothing=each) for at, each in enumerate(counts)]
+    text = shown(make_run(tmp_path / "run", "small", rounds=rounds))
+    assert row(text, "earned 0: wrong") == ["9.0", "→", "1.0"]
+    assert row(text, "earned 0: cut off") == ["3.0", "→", "0.0"]
+    assert row(text, "earned 0: not in the form of an answer") == ["0.0", "→", "0.0"]
+    assert "earned 0" not in shown(make_run(tmp_path / "old", "small", rounds=[metrics(0)]))
+
+
+def test_what_a_constant_would_earn_stands_below_each_greedy_result(tmp_path):
+    told = {"constant": 0.27, "out_of_distribution": 0.4, "out_of_distribution_constant": 0.5}
+    graded = [{"round": 4, "validation": 0.3, "problems": 40, **told}]
+    text = shown(make_run(tmp_path / "run", "small", evaluations=graded))
+    assert row(text, "a constant would earn") == ["0.270"]
+    assert row(text, "a constant there") == ["0.500"]
+    graded = [{"round": 4, "validation": 0.3, "problems": 40, "out_of_distribution": 0.4}]
+    assert "constant" not in shown(make_run(tmp_path / "none", "small", evaluations=graded))
+
+
+PAYS = [
+    {"function": "rewards.py:correct", "weight": 1.0},
+    {"function": "rewards.py:brief", "weight": 0.1},
+]
+
+
+def paid(correct, brief, **more):
+    """A completion of a run with two reward functions."""
+    numbers = {"reward/correct": correct, "reward/brief": brief}
+    return written(reward=correct + 0.1 * brief, **numbers, **more)
+
+
+def answers_in(path):
+    lines = shown(path).split("Answers of the last round")[1].splitlines()
+    return [line.strip() for line in lines if line.strip()]
+
+
+def test_a_right_answer_is_one_that_the_deciding_function_pays_whatever_a_penalty_takes(tmp_path):
+    completions = [paid(0.0, -0.5, text="bad"), paid(1.0, -0.04, text="good", index=1)]
+    path = make_run(tmp_path / "run", "small", completions=completions, reward=PAYS)
+    found = answers_in(path)
+    assert found[0].startswith("right: what correct scores 1 or more")
+    assert found[-4:] == [
+        "small  right (reward 0.996)  digits/1+2",
+        "good",
+        "small  wrong (reward -0.05)  digits/1+2",
+        "bad",
+    ]
+
+
+def test_where_no_function_decides_the_best_and_the_worst_are_shown_and_nothing_is_right(tmp_path):
+    completions = [paid(0.0, -0.5, text="bad"), paid(1.0, 1.0, text="good", index=1)]
+    completions += [paid(0.5, 0.0, text="half", index=2)]
+    path = make_run(tmp_path / "run", "small", completions=completions, reward=PAYS)
+    found = answers_in(path)
+    assert found[0].startswith("no answer is called right: correct, brief score other numbers")
+    assert found[-4:] == [
+        "small  reward 1.1  digits/1+2",
+        "good",
+        "small  reward -0.05  digits/1+2",
+        "bad",
+    ]
+
+
+def test_a_named_function_decides_and_all_rounds_tell_which_one_does(tmp_path):
+    completions = [paid(1.0, 0.0, text="once"), paid(0.0, 1.0, text="other", index=1)]
+    both = {"correct": {"mean": 0.5, "binary": True}, "brief": {"mean": 0.5, "binary": True}}
+    once = {**both, "brief": {"mean": -0.5, "binary": False}}
+    for name, earlier, more, right in (
+        ("two", both, {}, None),
+        ("one", once, {}, "once"),
+        ("named", both, {"evaluation": {"right": "rewards.py:brief"}}, "other"),
+    ):
+        rounds = [metrics(0, rewards=earlier), metrics(1, rewards=both)]
+        path = make_run(
+            tmp_path / name, "small", rounds=rounds, completions=completions, reward=PAYS, **more
+        )
+        found = answers_in(path)
+        heads = [at for at, line in enumerate(found) if line.startswith("small  right")]
+        assert [found[at + 1] for at in heads] == [right] * bool(right), name
 
 
 def test_an_episode_is_shown_turn_by_turn_below_what_was_asked(tmp_path):
@@ -265,13 +347,13 @@ def test_what_the_habit_test_found_is_a_sentence(tmp_path):
     shares = [0.0, 0.3, 0.3, 0.4, 0.4, 0.4]
     text = told(tmp_path / "a", *(habit(silenced_share=share) for share in shares))
     assert (
-        "36% of large's right answers (last 5 rounds) are not learned from: they begin with '# 4', "
+        "36% of large's successes (last 5 rounds) are not learned from: they begin with '# 4', "
         "and small's own that do earn 0.21 less (standard error 0.05)"
     ) in text
     inside = habit(tested_habit="4 2", habit_gain=0.04)
     assert "they have '4 2', and small's own that do earn 0.04 more" in told(tmp_path / "b", inside)
     proven = told(tmp_path / "c", habit(), habit(habit_gain=0.05))
-    assert "large's right answers that begin with '# 4' are learned from: small's own" in proven
+    assert "large's successes that begin with '# 4' are learned from: small's own" in proven
     untried = habit(habit_gain=None, habit_gain_error=None)
     assert "that do earn" not in told(tmp_path / "d", untried)
     assert "that do earn 0.21 less" in told(tmp_path / "e", habit(), *[untried] * 4)

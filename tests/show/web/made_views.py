@@ -13,7 +13,7 @@ from potluck.show.web import views
 
 NOW_S = 1_790_000_000.0
 HOSTILE = "<img src=x onerror=document.title='ran'>"
-HABIT = f"34% of its right answers (last 5 rounds) are not learned from: they have '{HOSTILE}'"
+HABIT = f"34% of its successes (last 5 rounds) are not learned from: they have '{HOSTILE}'"
 DIGITS = "digits-size"
 SCRIPT = "<script>document.title='ran'</script> 3+4=7"
 
@@ -160,6 +160,7 @@ def made_text(round: int, index: int, author: str, text: str = "") -> views.Text
     return views.TextView(
         **place,
         reward=reward,
+        right=bool(reward),
         text="".join(pieces),
         end="length" if index == 4 else "stop",
         question="534+943=",

@@ -12,10 +12,13 @@ import pytest
 
 from potluck.reports import RoundReport
 from potluck.reports.answers import ControlAnswer, add_answers
+from potluck.reports.doubts import NOTHING
+from potluck.reports.statistics import EARNED_NOTHING
 from potluck.reports.status import AuthorStatus, PeerLine
 from potluck.show.web import rounds as rounds_module
 from potluck.show.web.folder import NotHereError, WatchedRun
 from potluck.show.web.rounds import NodeRounds
+from potluck.tasks.faults import KINDS
 from show.terminal.run_folders import HOSTILE, metrics, source
 from show.web.run_files import append, make_run, status, write_status
 
@@ -43,6 +46,24 @@ def merge(page, change):
             old = columns.get(name, [])[:first]
             columns[name] = old + [None] * (first - len(old)) + added
     return page
+
+
+def test_why_completions_earned_nothing_are_columns_which_have_a_0_where_none_did(tmp_path):
+    path = make_run(tmp_path / "run", "small", rounds=1)
+    rounds = [
+        metrics(1, own_earned_nothing={"wrong": 7, "cut": 2}, partial=False),
+        metrics(2, own_earned_nothing={}, partial=False),
+    ]
+    append(path / "small/metrics.jsonl", *rounds)
+    columns = seen(looked(path))["curves"]["small"]["columns"]
+    found = {kind: columns[f"own_earned_nothing/{kind}"] for kind in EARNED_NOTHING}
+    assert found == {
+        "cut": [None, 2, 0],
+        "empty": [None, 0, 0],
+        "form": [None, 0, 0],
+        "wrong": [None, 7, 0],
+    }
+    assert {*EARNED_NOTHING} == {*NOTHING} == {*KINDS}
 
 
 def test_each_reward_function_of_an_evaluation_is_a_column(tmp_path):

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from potluck.reports.runs import RecipeRead
 from potluck.reports.tokens import columns_of
 from potluck.show.web import texts as texts_module
 from potluck.show.web.texts import texts_of
@@ -49,6 +50,26 @@ def test_a_round_in_two_places_is_whole_and_a_later_line_replaces_an_earlier_one
     texts = texts_of(node, 1).texts
     assert [text.author for text in texts] == ["small", "small", "large", "large", "third"]
     assert texts[0].text == "later"
+
+
+def test_a_completion_is_right_by_the_function_that_decides_over_all_rounds(node):
+    recipe = {
+        "name": "run",
+        "rounds": 9,
+        "node": {"small": {}},
+        "reward": [{"function": "r.py:correct"}, {"function": "r.py:brief", "weight": 0.1}],
+    }
+    paid = {"reward": 0.9, "reward/correct": 1.0, "reward/brief": -1.0}
+    cut = {**paid, "reward": 0.0, "end": "length"}
+    append(node / "completions.jsonl", completion(7, **paid), completion(7, "large", **cut))
+    read = msgspec.convert(recipe, RecipeRead)
+    found = texts_of(node, 7, recipe=read)
+    assert [text.right for text in found.texts] == [True, False]  # what is cut is not right
+    assert found.right.startswith("right: what correct scores 1 or more")
+    found = texts_of(node, 7, recipe=read, binary={"correct": False})  # in another round
+    assert [text.right for text in found.texts] == [None, None]
+    assert found.right.startswith("no answer is called right")
+    assert [text.right for text in texts_of(node, 1).texts] == [True] * 4
 
 
 def test_a_round_is_bounded(node, monkeypatch):

@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 
 from potluck.exchange import Round, WireError, batches_of, decode_round, encode_round
-from potluck.files import append, printable, sealed, sum_of, unsealed, write_atomically
+from potluck.files import append, both_ends, printable, sealed, sum_of, unsealed, write_atomically
 from potluck.reports.runs import LONGEST_QUESTION, read_lines, read_problems
 from potluck.reports.tokens import Recorded
 from potluck.types import Problem
@@ -116,8 +116,8 @@ class Record:
             p.id: {
                 "round": round,
                 "problem": p.id,
-                "question": p.question[:LONGEST_QUESTION],
-                "answer": p.answer[:LONGEST_QUESTION],
+                "question": both_ends(p.question, LONGEST_QUESTION),
+                "answer": both_ends(p.answer, LONGEST_QUESTION),
             }
             for p in problems
             if p.id not in self._with_line

@@ -111,7 +111,7 @@ def _is_checkpoint_of(key: str, old: Any, new: Any) -> bool:
 
 def _may_change(key: str, config: RunConfig) -> bool:
     match key.split("."):
-        case ["objective", "alignment_every"]:  # it only reports
+        case ["objective", "alignment_every"] | ["evaluation", "right"]:  # they only report
             return True
         case ["swarm", inner, *_]:
             return inner in OF_A_MACHINE

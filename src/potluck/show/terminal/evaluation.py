@@ -1,5 +1,6 @@
 """Results of ``potluck evaluate``, on 80 columns."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,10 +25,13 @@ def show_evaluation(found: Mapping[str, Any], console: Console) -> None:
         count = f"{split['problems']} problem{'s' * (split['problems'] != 1)}"
         console.print()
         console.print(Text.assemble((split["split"], "bold"), f", {count}"), highlight=False)
-        console.print(_table(split, list(models)))
+        console.print(_table(split, [*split["earned_nothing"]]))
         for line in _remarks(split):
             console.print(Text(line), highlight=False)
     console.print(Text("\n[...]: 95 %, over problems", style="dim"), highlight=False)
+    if found["partial"]:
+        text = "partial: it was stopped, and this is what was done by then"
+        console.print(Text(text, style="yellow"), highlight=False)
 
 
 def _headline(found: Mapping[str, Any]) -> Text:
@@ -55,7 +59,9 @@ def _table(split: Mapping[str, Any], models: list[str]) -> Table:
             between = _estimate(measure["difference"], signed=True)
             between.stylize("bold" if measure["better"] else "")
             cells.append(between)
-        table.add_row(measure["measure"], *cells)
+        # A function's numbers stand below what they add up to.
+        name = re.sub("^reward/", "  ", measure["measure"])
+        table.add_row(Text(printable(name, 80)), *cells)
     return table
 
 
@@ -76,13 +82,14 @@ def _remarks(split: Mapping[str, Any]) -> Iterator[str]:
             f"greedy right: both {right['both']}, only A {right['only_a']}, only B "
             f"{right['only_b']}, neither {right['neither']}"
         )
+    told = "that are not right" if split["right"] else "that earned nothing"
     for model, faults in split["earned_nothing"].items():
         if not faults:
             continue
         counts = "; ".join(f"{each['count']} {_in_words(each)}" for each in faults)
         all = sum(each["count"] for each in faults)
         of = f"{model}: " * (len(split["earned_nothing"]) > 1)
-        yield f"{of}greedy answers that earned nothing: {all} of {split['problems']}: {counts}"
+        yield f"{of}greedy answers {told}: {all} of {split['problems']}: {counts}"
         for each in faults:
             for example in each["examples"]:
                 yield from _example(each["kind"], example)
@@ -92,7 +99,9 @@ def _remarks(split: Mapping[str, Any]) -> Iterator[str]:
         beside = "" if blind is None else f", a guess among the options {blind:.3f}"
         yield f"the one answer {answer!r} to all of them would earn {constant['share']:.3f}{beside}"
     if not split["binary"]:
-        yield "rewards are not all 0 or 1: greedy is their mean; right means a reward of 1 or more"
+        yield "greedy: the mean reward, and no accuracy, as rewards are not all 0 or 1"
+    if not split["binary"] or not split["right"]:
+        yield printable(split["right_in_words"], 400)
 
 
 def _in_words(fault: Mapping[str, Any]) -> str:

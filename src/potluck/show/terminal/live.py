@@ -146,6 +146,8 @@ class LiveDisplay:
             line.append(f" of {report.problems}{' problems' * bool(report.partial)}", style="dim")
         for name, value in report.rewards.items() if len(report.rewards) > 1 else ():
             line.append(f"  {printable(name, 32)} {decimal(value)}")
+        if report.constant is not None:
+            line.append(f"  a constant earns {decimal(report.constant)}", style="dim")
         if report.out_of_distribution is not None:
             line.append(f"  out of distribution {decimal(report.out_of_distribution)}")
             line.append(f" of {report.out_of_distribution_problems}", style="dim")

@@ -14,16 +14,17 @@ from potluck.files import printable
 from potluck.objective.methods import METHODS
 from potluck.reports import AuthorReport, Doubts, RoundReport, mean, runs, stats_of, waited_share
 from potluck.reports.answers import told
-from potluck.reports.doubts import habit_told
+from potluck.reports.doubts import NOTHING, habit_told
+from potluck.reports.right import binary_in, binary_of, rule_of
+from potluck.right import merged
 from potluck.show.terminal.text import (
-    both_ends,
     decimal,
     formatted,
+    line_of,
     new_table,
     percent,
     sparkline,
 )
-from potluck.types import is_right
 
 WINDOW = 5
 """Rounds in the mean of an author's last values: one round alone says little."""
@@ -96,6 +97,9 @@ def _results(run: runs.Run, nodes: Sequence[runs.NodeRun]) -> Iterator[TableRow]
     graded = [each for node in run.nodes for each in node.evaluations]
     word = ", mean reward" if any(each.partial for each in graded) else ""
     yield f"validation{word}", [_curve(each.validation for each in n.evaluations) for n in nodes]
+    if any(each.constant is not None for each in graded):
+        last = (_known(each.constant for each in node.evaluations) for node in nodes)
+        yield "a constant would earn", [decimal(its[-1] if its else None) for its in last]
     if run.recipe.settings.get("keep_best") == "true":
         best = ("{:.3f} after {} rounds".format(*node.best) if node.best else "-" for node in nodes)
         yield "best checkpoint", [*best]
@@ -103,8 +107,14 @@ def _results(run: runs.Run, nodes: Sequence[runs.NodeRun]) -> Iterator[TableRow]
     for name in names if len(names) > 1 else ():
         curves = [_curve(each.rewards.get(name) for each in node.evaluations) for node in nodes]
         yield f"validation, {printable(name, 20)}", curves
-    last = (_known(each.out_of_distribution for each in node.evaluations) for node in nodes)
-    yield f"out of distribution{word}", [decimal(its[-1] if its else None) for its in last]
+    for field, name in {
+        "out_of_distribution": f"out of distribution{word}",
+        "out_of_distribution_constant": "a constant there",
+    }.items():
+        last = (_known(map(attrgetter(field), node.evaluations)) for node in nodes)
+        cells = [decimal(its[-1] if its else None) for its in last]
+        if field == "out_of_distribution" or {*cells} != {"-"}:
+            yield name, cells
     if _filters(run):
         yield "filtered", [_change((r.filtered_share for r in n.rounds), "z.0%") for n in nodes]
     trained = ([r.rows_trained / r.completions for r in n.rounds if r.completions] for n in nodes)
@@ -114,6 +124,11 @@ def _results(run: runs.Run, nodes: Sequence[runs.NodeRun]) -> Iterator[TableRow]
         value = attrgetter(field)
         if stat.format and any(value(report) is not None for report in reports):
             yield stat.name, [_change(map(value, node.rounds), stat.format) for node in nodes]
+    for kind in dict.fromkeys(kind for each in reports for kind in each.own_earned_nothing):
+        # A round that has none of a kind does not name it.
+        counts = ([each.own_earned_nothing.get(kind, 0) for each in n.rounds] for n in nodes)
+        name = f"earned 0: {NOTHING.get(kind, printable(kind, 20))}"
+        yield name, [_change(its, "z.1f") for its in counts]
     functions = dict.fromkeys(name for report in reports for name in report.rewards)
     for name in functions if [*functions] != ["task"] else ():
         found = ([r.rewards[name].mean for r in n.rounds if name in r.rewards] for n in nodes)
@@ -207,39 +222,58 @@ def _doubts(run: runs.Run) -> Iterator[Text]:
     objective = run.recipe.objective
     reads_logp = objective.importance != "none" or objective.filter
     for node in run.nodes:
-        doubts = Doubts(node.name, objective.weight, reads_logp=reads_logp)
+        doubts = Doubts(
+            node.name, objective.weight, reads_logp=reads_logp, rule=rule_of(run.recipe)
+        )
         for alert in (alert for report in node.rounds for alert in doubts.new(report)):
             yield Text(f"round {alert.round + 1}: {printable(alert.text, 600)}", style="yellow")
 
 
 def _samples(run: runs.Run) -> Iterator[Text | Table]:
-    """Yield a right and a wrong answer of each author, from the first node that has one."""
-    chosen: dict[tuple[str, bool], tuple[runs.WrittenCompletion, runs.GradedProblem]] = {}
-    for node in run.nodes:
-        for written in node.last_written:
-            its = node.problems.get(written.problem, runs.GradedProblem(written.problem))
-            chosen.setdefault((written.author, not is_right(written.reward)), (written, its))
-    if chosen:
-        yield Text("\nAnswers of the last round", style="bold")
-    if any(written.turns for written, _ in chosen.values()):
+    """Yield a right and a wrong answer of each author, from the first node that has one; where
+    nothing tells which are right, its best and its worst."""
+    written = [line for node in run.nodes for line in node.last_written]
+    if not written:
+        return
+    rule = rule_of(run.recipe)
+    binary = merged(
+        binary_of(report for node in run.nodes for report in node.rounds), binary_in(written)
+    )
+    function = rule.function(binary)
+    problems = {p.problem: p for node in reversed(run.nodes) for p in node.problems.values()}
+    chosen = dict[tuple[str, int], tuple[str, str, runs.WrittenCompletion]]()
+    for line in written:
+        if (is_right := line.is_right(function)) is not None:
+            place, word, colour = (0, "right", "green") if is_right else (1, "wrong", "red")
+            earned = "" if line.reward in (0, 1) else f" (reward {line.reward:z.3g})"
+            chosen.setdefault((line.author, place), (f"{word}{earned}", colour, line))
+    if not chosen:
+        by_reward = sorted(written, key=attrgetter("reward"))
+        for place, lines in ((0, reversed(by_reward)), (1, by_reward)):
+            for line in lines:
+                chosen.setdefault((line.author, place), (f"reward {line.reward:z.3g}", "", line))
+    yield Text("\nAnswers of the last round", style="bold")
+    if run.recipe.reward or not function:
+        yield Text(printable(rule.in_words(binary), 400), style="dim")
+    if any(line.turns for *_, line in chosen.values()):
         yield Text("> its model wrote it   < the environment said it", style="dim")
-    for author, is_wrong in sorted(chosen):
-        written, its = chosen[author, is_wrong]
-        earned = "" if written.reward in (0, 1) else f" (reward {written.reward:.3g})"
+    for author, place in sorted(chosen):
+        what, colour, line = chosen[author, place]
+        its = problems.get(line.problem, runs.GradedProblem(line.problem))
         yield Text.assemble(
             (f"{printable(author, 32)}  ", "cyan"),
-            (f"wrong{earned}", "red") if is_wrong else (f"right{earned}", "green"),
-            (f"  {printable(written.problem, 60)}{_ended(written)}", "dim"),
+            (what, colour),
+            (f"  {printable(line.problem, 60)}{_ended(line)}", "dim"),
         )
-        asked = its.question if not written.turns else ""
+        asked = its.question if not line.turns else ""
         for what, text in (("question", asked), ("right answer", its.answer)):
             if text:
-                yield Text(f"  {what}: {both_ends(text, 300)}", style="dim")
-        if written.turns:
+                yield Text(f"  {what}: {line_of(text, 300)}", style="dim")
+        if line.turns:
             question = [runs.Said("user", its.question)] if its.question else []
-            yield _episode([*question, *written.turns])
+            yield _episode([*question, *line.turns])
         else:
-            yield Text("  " + both_ends(written.text, 300))
+            yield Text("  " + line_of(line.text, 300))
 
 
 def _ended(written: runs.WrittenCompletion) -> str:

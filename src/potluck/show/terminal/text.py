@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from potluck.files import printable
+from potluck.files import both_ends, printable
 from potluck.objective.methods import METHODS
 
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -63,16 +63,6 @@ def spent(name: str, amount: float) -> str:
     return f"{shown} {printable(name.replace('_', ' '), 20)}"
 
 
-def both_ends(text: str, limit: int) -> str:
-    """Put ``text`` on one line of at most ``limit`` characters, with what matters most of a long
-    one: its end, where a question stands behind its examples and an answer behind its reasons.
-
-    >>> both_ends("examples, then the question", 18)
-    'examp … e question'
-    """
-    whole = printable(text, len(text) + 1)
-    if len(whole) <= limit:
-        return whole
-    gap = " … "
-    head = (limit - len(gap)) // 3
-    return whole[:head] + gap + whole[head + len(gap) - limit :]
+def line_of(text: str, limit: int) -> str:
+    """Put both ends of ``text`` on one line of at most ``limit`` characters."""
+    return both_ends(printable(text, len(text) + 1), limit)

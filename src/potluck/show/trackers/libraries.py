@@ -103,13 +103,15 @@ def evaluation_values(line: Mapping[str, Any]) -> dict[str, float]:
     >>> evaluation_values({"round": 5, "rewards": {"brief": -0.1}, "partial": True})
     {'evaluation/brief': -0.1}
     """
-    named = {k: v for k, v in line.items() if k not in ("round", "rewards", "partial", "at_end")}
+    named = {k: v for k, v in line.items() if k not in ("round", "rewards")}
     return dict(_numbers({"evaluation": {**line.get("rewards", {}), **named}}))
 
 
 def _numbers(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, float]]:
     for key, value in tree.items():
         match value:
+            case bool():  # a fact, and no curve
+                pass
             case int() | float():
                 yield above + key, value
             case Mapping():

@@ -19,8 +19,11 @@ from potluck.reports import EvaluationReport, RoundReport, runs
 from potluck.reports.answers import CONTROLS, answers, control_command
 from potluck.reports.doubts import habit_told
 from potluck.reports.events import EventLine, Once, PeerChange
+from potluck.reports.right import binary_of
+from potluck.reports.statistics import EARNED_NOTHING
 from potluck.reports.status import FolderStatus
 from potluck.reports.tail import Change, Tail, newest
+from potluck.right import merged
 from potluck.show.terminal.show import title_of
 from potluck.show.web import views
 from potluck.show.web.rounds import MOST_ROWS, NodeRounds, numbers_in, pair_columns
@@ -44,11 +47,13 @@ class NodeFolder:
         self.folder, self.name = folder, folder.name
         self.status: FolderStatus | None = None
         self.rounds, self.graded = NodeRounds(), NodeRounds()
+        self.binary: dict[str, bool] = {}
+        """Of each reward function whether it paid nothing but 0 and 1."""
         self.events = defaultdict[str, deque[views.EventView]](partial(deque, maxlen=MOST_EVENTS))
         """Events by the file that tells them, or that has a damaged line: they end with it."""
         self._step = 0
         self._files: tuple[tuple[Tail[Any], Callable[[Any], None], Callable[[], None]], ...] = (
-            (Tail(folder / runs.METRICS, RoundReport), self._add_round, self.rounds.clear),
+            (Tail(folder / runs.METRICS, RoundReport), self._add_round, self._clear_rounds),
             (Tail(folder / runs.EVALUATION, EvaluationReport), self._add_graded, self.graded.clear),
             (Tail(folder / runs.EVENTS, EventLine), self._add_event, lambda: None),
         )
@@ -71,10 +76,23 @@ class NodeFolder:
         text = f"{tail.path.name}, line {tail.number} cannot be read; it is left out"
         self._add_event(EventLine(round=self.rounds.done, text=text), tail.path.name)
 
+    def _clear_rounds(self) -> None:
+        self.rounds.clear()
+        self.binary.clear()
+
     def _add_round(self, line: RoundReport) -> None:
+        self.binary |= merged(self.binary, binary_of([line]))
         counts = {"missing": len(line.missing), "refused": sum(line.refused.values())}
         phases = {f"seconds/{phase}": seconds for phase, seconds in line.seconds.items()}
-        self.rounds.add(self._step, line.round, numbers_in(line) | counts | phases, line.sources)
+        # A round without any names none; a run of 0.2.0 never does.
+        is_noted = line.partial is not None or line.own_earned_nothing
+        kinds = [*EARNED_NOTHING] if is_noted else []
+        nothing = {
+            f"own_earned_nothing/{kind}": float(line.own_earned_nothing.get(kind, 0))
+            for kind in kinds
+        }
+        numbers = numbers_in(line) | counts | phases | nothing
+        self.rounds.add(self._step, line.round, numbers, line.sources)
 
     def _add_graded(self, line: EvaluationReport) -> None:
         functions = {f"rewards/{name}": value for name, value in line.rewards.items()}
@@ -315,4 +333,6 @@ class WatchedRun:
 
     def texts(self, node: str, round: int | None = None) -> views.TextsView:
         """Return a round's completions, of the newest round if it is not given."""
-        return texts_of(self._node(node).folder, round)
+        with self._lock:
+            binary = merged(*(each.binary for each in self._nodes.values()))
+        return texts_of(self._node(node).folder, round, recipe=self._recipe, binary=binary)

@@ -124,6 +124,7 @@ def _read(folder: Path, run: str, changed_s: float) -> RunEntry:
     here: dict[str, Here] = {}
     reward: dict[str, float | None] = {}
     accuracy: dict[str, float | None] = {}
+    is_partial = False
     for each in sorted(folder.iterdir())[: 4 * MOST_NODES]:
         if not NODE_NAME.fullmatch(each.name) or not each.is_dir():
             continue
@@ -132,7 +133,8 @@ def _read(folder: Path, run: str, changed_s: float) -> RunEntry:
             continue
         here[each.name] = Here(status, rows[-1].round + 1 if rows else 0)
         reward[each.name] = mean(row.own_reward_mean for row in rows[-WINDOW:])
-        graded = newest(each / EVALUATION, EvaluationReport, END_BYTES)
+        graded = list(newest(each / EVALUATION, EvaluationReport, END_BYTES))
+        is_partial |= any(row.partial for row in rows) or any(each.partial for each in graded)
         known = [report.validation for report in graded if report.validation is not None]
         accuracy[each.name] = known[-1] if known else None
     nodes = node_views(here, facts_of(recipe, time.time()))
@@ -148,5 +150,6 @@ def _read(folder: Path, run: str, changed_s: float) -> RunEntry:
         state=next(each for each in WORST if each in states),
         reward=reward,
         accuracy=accuracy,
+        is_partial=is_partial,
         changed_s=max(heard_s, default=changed_s if here else None),
     )

@@ -1,15 +1,26 @@
 """Completions of one round of a node, read when asked for; recorded ones with their tokens."""
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from itertools import accumulate
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
 
-from potluck.reports.runs import COMPLETIONS, PROBLEMS, RECORDED, GradedProblem, WrittenCompletion
+from potluck.reports.right import binary_in, rule_of
+from potluck.reports.runs import (
+    COMPLETIONS,
+    PROBLEMS,
+    RECORDED,
+    GradedProblem,
+    RecipeRead,
+    WrittenCompletion,
+)
 from potluck.reports.tail import newest
 from potluck.reports.tokens import Recorded
+from potluck.right import RightRule, merged
 from potluck.show.web.views import TextsView, TextView
 
 MOST_ROUNDS = 1000
@@ -26,18 +37,30 @@ class _Line(msgspec.Struct):
     round: Annotated[int, msgspec.Meta(ge=0, lt=10**9)]
 
 
-def texts_of(folder: Path, round: int | None = None) -> TextsView:
-    """Return a round's completions, of the newest if None; a later line replaces an earlier one."""
+def texts_of(
+    folder: Path,
+    round: int | None = None,
+    *,
+    recipe: RecipeRead | None = None,
+    binary: Mapping[str, bool] = MappingProxyType({}),
+) -> TextsView:
+    """Return a round's completions, of the newest if None; a later line replaces an earlier one.
+    ``recipe`` and ``binary``, which reward functions paid nothing but 0 and 1 in the run, tell
+    which of them are right."""
     file, most = folder / COMPLETIONS, ROUND_BYTES if round is None else OLDER_BYTES
     *_, last = [-1, *(line.round for line in newest(file, _Line, ROUND_BYTES))]
     at = last if round is None else round
     recorded = {_key(r): r for r in newest(folder / RECORDED, Recorded, most) if r.round == at}
-    found, first = dict[tuple[str, str, int], TextView](), -1
-    for line in newest(file, WrittenCompletion, most):
+    found, first = dict[tuple[str, str, int], WrittenCompletion](), -1
+    for line in newest(file, recipe.written if recipe else WrittenCompletion, most):
         first, key = line.round if first < 0 else first, _key(line)
         if line.round == at and (key in found or len(found) <= MOST_TEXTS):
-            found[key] = _text(line, recorded.get(key))
-    texts = [*found.values()][:MOST_TEXTS]
+            found[key] = line
+    lines = [*found.values()][:MOST_TEXTS]
+    rule = rule_of(recipe) if recipe else RightRule()
+    whole_binary = merged(binary, binary_in(lines))
+    function = rule.function(whole_binary)
+    texts = [_text(line, recorded.get(_key(line)), line.is_right(function)) for line in lines]
     wanted = {text.problem for text in texts}
     # A folder of 0.2.0 has no such file: there the texts keep what recorded.jsonl has.
     problems = {
@@ -53,6 +76,7 @@ def texts_of(folder: Path, round: int | None = None) -> TextsView:
         node=folder.name,
         rounds=[*range(max(0, last + 1 - MOST_ROUNDS), last + 1)],
         texts=whole[:fit],
+        right=rule.in_words(whole_binary) if lines and (recipe or not function) else "",
         is_cut=fit < len(found) or begins_before,
     )
 
@@ -61,7 +85,7 @@ def _key(line: WrittenCompletion | Recorded) -> tuple[str, str, int]:
     return line.problem, line.author, line.index
 
 
-def _text(line: WrittenCompletion, recorded: Recorded | None) -> TextView:
+def _text(line: WrittenCompletion, recorded: Recorded | None, is_right: bool | None) -> TextView:
     starts = accumulate((len(said.words) for said in line.turns), initial=0)
     turns = zip(line.turns, starts, strict=False)
     return TextView(
@@ -70,6 +94,7 @@ def _text(line: WrittenCompletion, recorded: Recorded | None) -> TextView:
         author=line.author,
         index=line.index,
         reward=line.reward,
+        right=is_right,
         text=line.text[:TEXT],
         end=line.end,
         question=recorded.question[:TEXT] if recorded else "",

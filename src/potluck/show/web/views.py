@@ -108,6 +108,8 @@ class TextView(Struct, frozen=True, kw_only=True):
     author: str
     index: int
     reward: float
+    right: bool | None = None
+    """None: no reward function decides it."""
     text: str
     end: str = ""
     question: str = ""
@@ -127,6 +129,8 @@ class TextsView(Struct, frozen=True, kw_only=True):
     rounds: list[int] = []
     """Rounds that have completions, newest last; 1,000 at most."""
     texts: list[TextView] = []
+    right: str = ""
+    """Which of them are right, in words; empty: those that the task pays 1."""
     is_cut: bool = False
 
 
@@ -143,6 +147,9 @@ class RunEntry(Struct, frozen=True, kw_only=True):
     reward: dict[str, float | None] = {}
     """Own sampled reward of each node, mean of its last five rounds."""
     accuracy: dict[str, float | None] = {}
+    """Mean reward of each node's last greedy answers."""
+    is_partial: bool = False
+    """True: rewards are not all 0 or 1, so no mean is a share of right answers."""
     changed_s: float | None = None
     error: str = ""
 

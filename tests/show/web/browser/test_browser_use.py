@@ -40,9 +40,13 @@ def run():
     made.matrix["large"]["small"]["staleness"] = 11.0
     timed = {"seconds/write": [4.8] * ROUNDS, "seconds/wait": [1.2] * ROUNDS}
     timed |= {"round": [float(at) for at in range(ROUNDS)], "seconds/unheard-of": [0.0] * ROUNDS}
+    timed |= {f"own_earned_nothing/{kind}": [9.0] * ROUNDS for kind in ("cut", "empty", "wrong")}
+    for kind, last in (("cut", 3.0), ("empty", 0.0), ("wrong", 12.0)):
+        timed[f"own_earned_nothing/{kind}"][-1] = last
     timed["own_reward_mean"] = [0.25] * (ROUNDS - 5) + [0.5, 0.5, 0.7, 0.8, 1.0]
     made.curves["large"] = CurvesView(first=0, columns=timed)
     made.evaluations["large"] |= {"partial": [True] * 2, "rewards/brevity": [0.5] * 2}
+    made.evaluations["large"] |= {"constant": [0.27] * 2}
     gone = {"state": "stopped", "round": 7, "back": BACK}
     return msgspec.structs.replace(
         made,
@@ -50,6 +54,17 @@ def run():
         nodes=states(made, large={"round": ROUNDS}, small=gone),
         controls=[*map(made_control, ("large", "small", "wide"), (better, worse, None))],
     )
+
+
+PAID = [
+    ("decided", "good", 0.996, True),
+    ("decided", "bad", -0.001, False),
+    ("undecided", "better", 0.75, None),
+    ("undecided", "worse", 0.25, None),
+    ("alike", "one", 0.5, None),
+    ("alike", "other", 0.5, None),
+]
+"""Completions: problem, author, reward, and whether it is right."""
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +99,59 @@ def test_the_answer_comes_first_and_a_control_is_in_its_nodes_chart(page):
 def test_the_first_screen_has_reward_accuracy_and_the_time_left(page):
     row = page.locator('tr[data-node="large"]')
     row.get_by_text("took 2 min, about 2 min left").wait_for()
-    row.get_by_text("70%").wait_for()
+    row.get_by_text("0.700").wait_for()  # nor percentages
     assert row.locator("td[data-label=Waited]").inner_text() == "20%"
     heads = page.locator(".nodes thead th")
     assert heads.nth(4).inner_text() == "Greedy mean reward"  # mean rewards are no accuracies
     row.get_by_text("release 0.1.0").wait_for()
+    row.get_by_text("earned 0 in the last round: 12 wrong, 3 cut off", exact=True).wait_for()
+    row.get_by_text("a constant: 0.270").wait_for()
+    other = page.locator('tr[data-node="wide"]').inner_text()
+    assert not any(words in other for words in ("earned 0", "a constant"))
+
+
+@pytest.fixture(scope="module")
+def paid(browser, run):
+    told, text = Told(run), made_text(59, 3, "small")
+    told.episodes = [
+        msgspec.structs.replace(text, problem=problem, author=author, reward=reward, right=right)
+        for problem, author, reward, right in PAID
+    ]
+    with serving(told) as address, opening(browser) as show:
+        page = show(f"{address}#/run/", viewport={"width": 1400, "height": 9000})
+        page.get_by_text("decided", exact=True).wait_for()
+        yield page
+
+
+@pytest.mark.parametrize(
+    "author, words, kind",
+    [
+        ("good", "right, reward 1.00", "right"),
+        ("bad", "wrong, reward 0.00", "wrong"),
+        ("better", "reward 0.75, above its group", "above"),
+        ("worse", "reward 0.25, below its group", "below"),
+        ("one", "reward 0.50", ""),
+    ],
+)
+def test_a_completion_is_right_by_the_function_that_decides_else_it_is_beside_its_group(
+    paid, author, words, kind
+):
+    line = paid.locator("li.text", has=paid.get_by_text(f"{author}, no. 3", exact=True))
+    pill = line.locator(".pill").first
+    assert pill.inner_text() == words
+    assert pill.get_attribute("class").split() == ["pill", *kind.split()]
+    colours = {"right": "--good", "above": "--good", "wrong": "--bad", "below": "--bad"}
+    wanted = paid.evaluate(
+        """(name) => {
+            const probe = document.body.appendChild(document.createElement("span"));
+            probe.style.color = `var(${name || "--ink"})`;
+            const found = getComputedStyle(probe).color;
+            probe.remove();
+            return found;
+        }""",
+        colours.get(kind, ""),
+    )
+    assert pill.evaluate("(node) => getComputedStyle(node).color") == wanted
 
 
 def test_a_node_that_stopped_has_its_way_back_and_old_cells(page):
@@ -110,7 +173,8 @@ def test_the_matrix_opens_on_what_differs_and_menus_have_declared_numbers_alone(
     titles = {kind: [each["title"] for each in of.values()] for kind, of in declared.items()}
     assert {*shown.locator("option").all_inner_texts()} <= {*titles["authors"]}
     fields = page.get_by_role("combobox", name="Field", exact=True).locator("option")
-    assert {*fields.all_inner_texts()} <= {*titles["curves"], "Reward: brevity"}
+    means = [title.replace("accuracy", "mean reward") for title in titles["curves"]]
+    assert {*fields.all_inner_texts()} <= {*means, "Reward: brevity"}
     assert "Reward: brevity" in fields.all_inner_texts()
 
 
@@ -151,7 +215,7 @@ def test_a_chart_is_read_and_zoomed_by_keyboard_and_by_pointer(page, run):
     tip = page.locator("#curves .tip")
     assert tip.locator(".when").inner_text() == "round 2"
     expected = run.curves["large"].columns["own_reward_mean"][1]
-    assert f"{expected:.0%}" in tip.get_by_text("large").locator("..").inner_text()
+    assert f"{expected:.3f}" in tip.get_by_text("large").locator("..").inner_text()
     assert page.locator("#say").inner_text().startswith("round 2: ")
     page.keyboard.press("+")
     reset = page.locator("#curves").get_by_role("button", name="Show all rounds")

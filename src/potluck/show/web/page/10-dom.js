@@ -81,17 +81,17 @@ function plain(value, digits = 3) {
   else if (Number.isInteger(value))
     text = size >= 10000 ? value.toLocaleString("en") : String(value);
   else text = value.toFixed(Math.max(0, digits - Math.max(0, Math.floor(Math.log10(size || 1)))));
-  return text.replace("-", MINUS);
+  return withMinus(text);
 }
+
+/** A number's text with a sign for people, and none where it is 0 as it is written. */
+const withMinus = (text) => text.replace(/^-(?=0(\.0*)?%?$)/, "").replace("-", MINUS);
 
 /** A number with its unit. Kinds: share, nats, bytes, seconds, count, number. */
 function show(value, kind = "number") {
   if (value === null || value === undefined || !Number.isFinite(value)) return UNKNOWN;
   if (kind === "share")
-    return `${(100 * value).toFixed(value !== 0 && Math.abs(value) < 0.0995 ? 1 : 0)}%`.replace(
-      "-",
-      MINUS,
-    );
+    return withMinus(`${(100 * value).toFixed(value !== 0 && Math.abs(value) < 0.0995 ? 1 : 0)}%`);
   if (kind === "nats") return `${plain(value)} nats`;
   if (kind === "bytes") return bytes(value);
   if (kind === "seconds") return `${plain(value, 2)} s`;

@@ -13,17 +13,36 @@ const AUTHOR_FIELDS = Object.fromEntries(
 
 /** A number of AuthorReport. `scale` says how a cell is coloured: share: 0..1; around: from below 0
     to above; up: from 0 to the largest. */
-function authorField(name) {
+function authorField(name, view) {
   const { title, unit, scale, help } = AUTHOR_FIELDS[name];
-  return { label: title, kind: unit, scale, what: help };
+  const isReward = REWARDS.includes(name) && isPartial(view);
+  const own = isReward ? { kind: "number", scale: "around" } : { kind: unit, scale };
+  return { label: title, what: help, ...own };
 }
 
 /** A curve's field: declared, or the reward of one function of the recipe. */
-function curveField(name) {
+function curveField(name, view) {
   const reward = { title: `Reward: ${name.replace("rewards/", "")}`, unit: "number", group: "Results" };
   const { title, unit, group } = CURVE_FIELDS[name] ?? reward;
-  return { group, label: title, kind: unit };
+  if (!REWARDS.includes(name) || !isPartial(view)) return { group, label: title, kind: unit };
+  return { group, label: title.replace("accuracy", "mean reward"), kind: "number" };
 }
+
+/** Fields that are mean rewards. */
+const REWARDS = ["reward_mean", "own_reward_mean", "validation", "out_of_distribution"];
+
+/** True: some reward was neither 0 nor 1, so a mean of them is no share of right answers. */
+function isPartial({ curves, evaluations } = {}) {
+  const rounds = Object.values(curves ?? {}).map(({ columns }) => columns);
+  const isOutside = (value) => value !== null && (value < 0 || value > 1);
+  return [...rounds, ...Object.values(evaluations ?? {})].some(
+    (columns) =>
+      columns.partial?.some(Boolean) || REWARDS.some((name) => columns[name]?.some(isOutside)),
+  );
+}
+
+/** Kind of a mean reward. */
+const rewardKind = (view) => (isPartial(view) ? "number" : "share");
 
 const STATES = {
   training: "training",
@@ -79,10 +98,8 @@ function resultsOf(view, name) {
 }
 
 /** Name of the greedy result: a mean of partial rewards is no accuracy. */
-function greedyName({ evaluations }) {
-  const graded = Object.values(evaluations ?? {});
-  const isPartial = graded.some(({ partial }) => partial?.some(Boolean));
-  return isPartial ? "Greedy mean reward" : "Greedy accuracy";
+function greedyName(view) {
+  return isPartial(view) ? "Greedy mean reward" : "Greedy accuracy";
 }
 
 /** Time that a node's rounds took, and about what is left at the pace of the last ten. */
@@ -115,10 +132,10 @@ function fieldsOf(view) {
   return [...Object.keys(CURVE_FIELDS), ...new Set(rewards)].filter(isKnown);
 }
 
-function grouped(names) {
+function grouped(names, view) {
   const groups = new Map();
   for (const name of names) {
-    const { group, label } = curveField(name);
+    const { group, label } = curveField(name, view);
     if (!groups.has(group)) groups.set(group, []);
     groups.get(group).push([name, label]);
   }

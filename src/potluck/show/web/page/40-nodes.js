@@ -6,14 +6,14 @@ const TROUBLES = ["silent", "quarantined", "recovering"];
 const COLUMNS = [
   ["State", "state", "phase", "work", "why"],
   ["Round", "round", "rounds", "left"],
-  ["Reward, last 5", "reward"],
-  ["Greedy accuracy", "accuracy"],
+  ["Reward, last 5", "reward", "nothing"],
+  ["Greedy accuracy", "accuracy", "constant"],
   ["Heard", "heard"],
   ["Waited", "waited"],
 ];
 const TAGS = {
   ...{ name: "b", reward: "b", accuracy: "b", state: "span.state", why: "small.why" },
-  ...{ model: "small", phase: "small", left: "small" },
+  ...{ model: "small", phase: "small", left: "small", nothing: "small", constant: "small" },
 };
 const PHASES = {
   write: "writing",
@@ -22,6 +22,30 @@ const PHASES = {
   learn: "learning",
   evaluate: "being evaluated",
 };
+
+const NOTHING = {
+  cut: "cut off",
+  empty: "empty",
+  form: "not in the form of an answer",
+  wrong: "wrong",
+};
+
+/** Why a node's completions of its last round earned nothing, the commonest reason first. */
+function nothingOf(view, name) {
+  const columns = view.curves?.[name]?.columns ?? {};
+  const counts = Object.keys(NOTHING)
+    .map((kind) => [kind, columns[`own_earned_nothing/${kind}`]?.at(-1) ?? 0])
+    .filter(([, count]) => count > 0)
+    .sort(([, one], [, other]) => other - one);
+  const words = counts.map(([kind, count]) => `${plain(count)} ${NOTHING[kind]}`);
+  return words.length ? `earned 0 in the last round: ${words.join(", ")}` : "";
+}
+
+/** What one answer to all of the problems of a greedy evaluation would earn. */
+function constantOf(view, name) {
+  const earned = recent(view.evaluations?.[name]?.constant).at(-1);
+  return earned === undefined ? "" : `a constant: ${show(earned, rewardKind(view))}`;
+}
 
 function nodesSection() {
   const rows = new Map();
@@ -90,8 +114,10 @@ function nodesSection() {
       why: node.begins_s ? waitOf(node) : (node.why ?? ""),
       round: plain(node.round) + (view.rounds ? ` of ${plain(view.rounds)}` : ""),
       left: timeOf(view, node),
-      reward: show(reward, "share"),
-      accuracy: show(accuracy, "share"),
+      reward: show(reward, rewardKind(view)),
+      nothing: nothingOf(view, node.name),
+      accuracy: show(accuracy, rewardKind(view)),
+      constant: constantOf(view, node.name),
       waited: show(waitedShare(view, node.name), "share"),
     };
   }

@@ -83,7 +83,7 @@ function matrixSection(openPair) {
     if (!fields.length) return;
     if (!isChosen) field = mostTelling(view.matrix, fields);
     if (!fields.includes(field)) field = fields[0];
-    choice.offer(fields.map((key) => [key, authorField(key).label]), field);
+    choice.offer(fields.map((key) => [key, authorField(key, view).label]), field);
     const authors = learners.flatMap((learner) => Object.keys(view.matrix[learner]));
     const wanted = [...new Set([...learners, ...authors])].sort(byName);
     if (JSON.stringify(wanted) !== JSON.stringify(names)) build(wanted);
@@ -131,7 +131,7 @@ function matrixSection(openPair) {
   }
 
   function paint() {
-    const { label, kind, scale: form, what: meaning } = authorField(field);
+    const { label, kind, scale: form, what: meaning } = authorField(field, view);
     write(what, meaning);
     const values = names
       .flatMap((author) => names.map((learner) => value(author, learner)))

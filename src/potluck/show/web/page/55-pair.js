@@ -1,7 +1,7 @@
 // A pair over the rounds: what one learner makes of one author.
 
 /** One learner and one author, who has a look, over the rounds: a small chart for each field. */
-function pairPanel(run, lookOf) {
+function pairPanel(run, lookOf, fieldOf) {
   const node = el("section", {
     class: "pair",
     hidden: true,
@@ -62,7 +62,7 @@ function pairPanel(run, lookOf) {
       fail.hidden = false;
     }
     for (const key of fields) {
-      const { label, kind, what } = authorField(key);
+      const { label, kind, what } = fieldOf(key);
       if (!charts.has(key)) {
         const small = { height: 130, isSmall: true, hasLegend: false, level: "h4" };
         charts.set(key, makeChart({ title: label, what, ...small }));

@@ -70,7 +70,7 @@ function helpCard(name) {
       if (values.some((value) => value !== null))
         series.push({ key: field, name: text, x: at, y: values, colour, dash, hasDots: true });
     }
-    chart.show(series, "share");
+    chart.show(series, rewardKind(view));
     others.replaceChildren(...taken(view, name));
   }
 
@@ -100,6 +100,6 @@ function taken(view, name) {
     el("h3", title),
     scrolled(title, tableOf("", heads, rows, { class: "worths" })),
     ...(view.habits?.[name] ?? []).map((sentence) => el("p", sentence)),
-    el("p.what", `Taken: the share of the author's right answers. ${worth}`),
+    el("p.what", `Taken: the share of the author's successes, the completions better than their groups. ${worth}`),
   ];
 }

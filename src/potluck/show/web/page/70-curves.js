@@ -47,8 +47,8 @@ function curvesSection() {
     controls.hidden = chart.node.hidden = hint.hidden = found.length === 0;
     if (!found.length) return;
     if (!found.includes(field)) field = found[0];
-    fields.offer(grouped(found), field);
-    const { label, kind } = curveField(field);
+    fields.offer(grouped(found, view), field);
+    const { label, kind } = curveField(field, view);
     chart.title(label, `${label} over the rounds, a curve for each node`);
     chart.show(curvesOf(view, field), kind);
   }

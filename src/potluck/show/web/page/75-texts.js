@@ -65,7 +65,20 @@ function outcome({ recorded }) {
   return [Math.abs(taken) < Math.abs(had) - 1e-9 ? "kept in part" : "kept", why];
 }
 
-function textLine(text) {
+/** How a completion did, as the class of a mark and in words: right or wrong where a reward function
+    decides that; else above or below its group, of which `mean` is the mean reward. */
+function earned({ reward, right }, mean) {
+  const amount = `reward ${plain(reward, 2)}`;
+  if (typeof right === "boolean") {
+    const word = right ? "right" : "wrong";
+    return [word, reward === 0 || reward === 1 ? amount : `${word}, ${amount}`];
+  }
+  if (Math.abs(reward - mean) < 1e-9) return ["", amount];
+  const side = reward > mean ? "above" : "below";
+  return [side, `${amount}, ${side} its group`];
+}
+
+function textLine(text, mean) {
   const [taken, why] = outcome(text);
   const pill = (name, content) => (content ? el("span", { class: `pill ${name}` }, content) : null);
   const { advantage: had, kept, measure: name = "log-ratio" } = text.recorded ?? {};
@@ -99,7 +112,7 @@ function textLine(text) {
       : el("pre", ...(tokens.length ? tokens.map(token) : [text.text])),
     el(
       "div.facts",
-      pill(text.reward >= 1 - 1e-9 ? "right" : "wrong", `reward ${plain(text.reward, 2)}`),
+      pill(...earned(text, mean)),
       el("span.by", `${text.author}, no. ${text.index}`),
       text.turns?.length ? pill("", plural(turnsOf(text), "turn")) : null,
       pill("", advantage),
@@ -129,8 +142,9 @@ function episode(text, recorded, token) {
   return scrolled("Turns", el("ol.turns", ...text.turns.map(message)));
 }
 
-/** The completions to one problem of one round, its prompt above them. */
-function problemCard(texts) {
+/** The completions to one problem of one round, its prompt above them; `mean` is the mean reward of
+    all of them, of which some may not be shown. */
+function problemCard(texts, mean) {
   const [{ problem, round }] = texts;
   const question = texts.map((text) => text.question).find(Boolean);
   const answer = texts[0].answer;
@@ -139,7 +153,7 @@ function problemCard(texts) {
     el("header", el("h3", problem), el("span.by", `round ${round + 1}`)),
     question ? el("p.question", { class: question.includes("\n") ? "drawn" : "" }, question) : null,
     answer ? el("p.answer", "Right answer: ", el("b", answer)) : null,
-    el("ol", ...texts.map(textLine)),
+    el("ol", ...texts.map((text) => textLine(text, mean))),
   );
 }
 
@@ -218,12 +232,15 @@ function textsSection(run) {
       ],
       round === null || round === known.at(-1) ? "" : String(round),
     );
-    list.replaceChildren(...byProblem(texts.slice(0, shown)).map(problemCard));
+    const means = byProblem(texts).map((its) => sum(its.map(({ reward }) => reward)) / its.length);
+    const cards = byProblem(texts.slice(0, shown)).map((its, at) => problemCard(its, means[at]));
+    list.replaceChildren(...cards);
     more.hidden = texts.length <= shown;
     newest = Math.max(newest, known.at(-1) ?? -1);
     const whole = plural(texts.length, "completion");
     const count = answer.is_cut ? `${texts.length} of its completions` : whole;
-    const found = `Round ${texts[0]?.round + 1}: ${count}; tokens are recorded of a sample`;
+    const rule = answer.right ? `. ${answer.right[0].toUpperCase()}${answer.right.slice(1)}` : "";
+    const found = `Round ${texts[0]?.round + 1}: ${count}; tokens are recorded of a sample${rule}`;
     write(note, texts.length ? found : round === null ? NOTHING : NOTHING_OF_IT);
     const measures = Object.keys(MEASURES_OF_TOKENS).filter((name) =>
       texts.some((text) => text.recorded?.lengths && (text.recorded.measure ?? "log-ratio") === name),

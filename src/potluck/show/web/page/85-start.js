@@ -87,7 +87,7 @@ function entryCard({ kind, id, name, error, changed_s }, share, facts, rest) {
 
 function runEntry(entry) {
   const nodes = entry.nodes ?? [];
-  const number = (of, name) => show(of?.[name], "share");
+  const number = (of, name) => show(of?.[name], entry.is_partial ? "number" : "share");
   const row = (name) => [name, number(entry.reward, name), number(entry.accuracy, name)];
   const rounds = entry.rounds
     ? `round ${plain(entry.done)} of ${plain(entry.rounds)}`

@@ -26,7 +26,11 @@ function runPage(parent, id, part) {
   const settings = folded("Recipe in full", () =>
     scrolled("Recipe in full", tableOf("Every key of the recipe", ["key", "value"], keys())),
   );
-  const pair = pairPanel(id, (author) => look(Math.max(0, namesOf(view).indexOf(author))));
+  const pair = pairPanel(
+    id,
+    (author) => look(Math.max(0, namesOf(view).indexOf(author))),
+    (name) => authorField(name, view),
+  );
   const matrix = matrixSection(pair.open);
   const nodes = nodesSection();
   const sections = [

@@ -30,7 +30,8 @@ function keptHead(parent) {
       what: `Own sampled reward of ${node} over the rounds, a curve for each run`,
       height: 280,
     });
-    chart.show(series, "share");
+    const isShare = ids.every((id) => !isPartial(runs[id].view));
+    chart.show(series, isShare ? "share" : "number");
     grid.append(chart.node);
   }
   parent.append(
