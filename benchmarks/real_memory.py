@@ -1,0 +1,300 @@
+"""Memory of pretrained models on a CPU: what `potluck run --check` estimates, and measured peaks.
+
+Nodes with real weights go through a run as users start it, in one process or each in its own. Before
+each phase the kernel is asked to forget the process's high-water mark, so each has one of its own;
+all that the process holds is in it: torch, the tokenizer, weights, moments. Rewards are a hash of
+the tokens, so that nearly every row teaches. Prompts are filled up to a length, and stop tokens do
+not end a completion: rows are as long as the estimate takes them to be.
+
+    python benchmarks/real_memory.py FOLDER                     # FOLDER/smol, FOLDER/gemma, ...
+    python benchmarks/real_memory.py FOLDER --models smol --dtypes float32 --ways full
+    python benchmarks/real_memory.py FOLDER --two               # two nodes, a process for each
+    python benchmarks/real_memory.py FOLDER --drawn 3 --seed 7  # three settings drawn by lot
+
+A setting takes one to three minutes of two cores. --most-gib leaves out what would not fit; it is
+printed with its estimate alone.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import harness
+import transformers
+
+import potluck
+from potluck.builder.memory import GIB, Memory, bytes_together
+from potluck.builder.plan import CostPlan, plan_cost
+from potluck.config import RunConfig, from_tree
+from potluck.config import LOCAL_SWARM
+from potluck.launch import rounds
+from potluck.launch.in_process import join
+from potluck.launch.local_swarm import prepare_local_swarm
+from potluck.model import Reader
+from potluck.model.policy import LanguageModel
+from potluck.node.learning.learner import Learner
+from potluck.rollout.hf import HFEngine
+from potluck.types import Problem
+
+PHASES = ("writing", "learning", "evaluation")
+HEAD = ("models", "type", "way", "rows x tokens", "phase", "estimate", "peak", "ratio", "s")
+ROWS = 40
+"""Rows of the task: enough for a round's problems and the validation split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One run whose memory is measured."""
+
+    models: tuple[str, ...]
+    """Names of folders; several: a node for each."""
+    dtype: str = "float32"
+    way: str = "full"
+    """"full", "lora" or "recomputed" (full, with gradient checkpointing)."""
+    apart: bool = False
+    """True: a process for each node."""
+    problems: int = 2
+    group_size: int = 4
+    prompt: int = 100
+    """Length of the longest prompt, in tokens of the first model."""
+    new_tokens: int = 32
+    micro_batch_tokens: int = 600
+    evaluated: int = 8
+    rounds: int = 3
+
+    @property
+    def names(self) -> str:
+        return " + ".join(self.models) + (", apart" if self.apart else "")
+
+    @property
+    def size(self) -> str:
+        rows = self.problems * self.group_size
+        return f"{rows} x {self.prompt}+{self.new_tokens} by {self.micro_batch_tokens}"
+
+
+def recipe(setting: Setting, models: Path, data: Path) -> RunConfig:
+    node = {
+        "dtype": setting.dtype,
+        "sampling_dtype": setting.dtype,
+        "micro_batch_tokens": setting.micro_batch_tokens,
+        "gradient_checkpointing": setting.way == "recomputed",
+        "learning_rate": 1e-6,
+        **({"lora": {}} if setting.way == "lora" else {}),
+    }
+    return from_tree(
+        {
+            "name": "memory",
+            "rounds": setting.rounds,
+            "problems_per_round": setting.problems,
+            "group_size": setting.group_size,
+            "threads": 1 if setting.apart else 2,
+            "plan": "horizontal" if len(setting.models) > 1 else "vertical",
+            "task": {"name": "jsonl", "path": str(data), "reward": "hash", "tags": False},
+            "sampling": {"max_new_tokens": setting.new_tokens, "max_total_tokens": 4096},
+            "evaluation": {"every": 0, "problems": setting.evaluated, "out_of_distribution": 0},
+            "node": {name: {"model": str(models / name), **node} for name in setting.models},
+        }
+    )
+
+
+def write_problems(setting: Setting, models: Path, data: Path) -> None:
+    """Write questions whose prompts have between four fifths of ``setting.prompt`` and all of it."""
+    reader = Reader.of(str(models / setting.models[0]))
+    dice, lines = random.Random(0), []
+    for number in range(ROWS):
+        words = [str(number)]
+        most = setting.prompt if number % 2 else round(dice.uniform(0.8, 1.0) * setting.prompt)
+        while len(reader.prompt(Problem("p", " ".join([*words, "and"]), ""))) <= most:
+            words.append(dice.choice(("tree", "house", "river", "and", "seven", "cloud")))
+        lines.append(json.dumps({"question": " ".join(words), "answer": number}))
+    data.write_text("\n".join(lines) + "\n")
+
+
+def estimates(setting: Setting, plan: CostPlan) -> list[dict[str, float]]:
+    """GiB of each phase of each process."""
+    nodes = list(plan.memory.values())
+    processes = [[node] for node in nodes] if setting.apart else [nodes]
+    parts = {"writing": "writing", "learning": "learning", "evaluation": "evaluating"}
+    found = []
+    for each in processes:
+        of_phases = {}
+        for phase, part in parts.items():
+            alone = [_only(node, part) for node in each]
+            of_phases[phase] = bytes_together(alone, apart=False, overhead=0) / GIB
+        found.append(of_phases)
+    return found
+
+
+def _only(node: Memory, part: str) -> Memory:
+    others = {"writing", "learning", "evaluating"} - {part}
+    return replace(node, **dict.fromkeys(others, 0))
+
+
+def measured(setting: Setting, config: RunConfig, folder: Path) -> list[dict[str, Any]]:
+    """What each process told of itself."""
+    if setting.apart:
+        prepare_local_swarm(config, folder)
+    asked = list(config.node) if setting.apart else [""]
+    words = [sys.executable, __file__, "--child", str(folder), "--node"]
+    (folder.parent / "recipe.json").write_text(json.dumps(potluck.config.as_tree(config)))
+    started = [
+        subprocess.Popen([*words, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for name in asked
+    ]
+    told = []
+    for process in started:
+        out, err = process.communicate()
+        if process.returncode:
+            raise RuntimeError(f"{setting} ended with {process.returncode}:\n{err[-4000:]}")
+        told.append(json.loads(out.splitlines()[-1]))
+    return told
+
+
+class Marks:
+    """The highest mark of each phase of this process, in GiB, and its seconds."""
+
+    def __init__(self) -> None:
+        self.peak: dict[str, float] = {}
+        self.after: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}
+        self._is_inside = False
+
+    def watch(self, owner: Any, name: str, phase: str) -> None:
+        """Have every call of a function counted, unless it is within another phase."""
+        inner: Callable[..., Any] = getattr(owner, name)
+
+        @wraps(inner)
+        def outer(*given: Any, **named: Any) -> Any:
+            if self._is_inside:
+                return inner(*given, **named)
+            self._is_inside = True
+            self._keep("other")
+            start = time.perf_counter()
+            try:
+                return inner(*given, **named)
+            finally:
+                spent = time.perf_counter() - start
+                self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
+                self._keep(phase)
+                self.after[phase] = harness.status_mb("VmRSS") / 1024
+                self._is_inside = False
+
+        setattr(owner, name, outer)
+
+    def _keep(self, phase: str) -> None:
+        mark = harness.status_mb("VmHWM") / 1024
+        self.peak[phase] = max(self.peak.get(phase, 0.0), mark)
+        harness.forget_peak_mb()
+
+
+def child(folder: Path, node: str) -> None:
+    marks = Marks()
+    marks.watch(HFEngine, "generate", "writing")
+    marks.watch(Learner, "learn", "learning")
+    marks.watch(rounds, "evaluate", "evaluation")
+    load = LanguageModel.__init__
+
+    def endless(policy: LanguageModel, *given: Any, **named: Any) -> None:
+        load(policy, *given, **named)
+        policy.stop_ids = frozenset()
+
+    LanguageModel.__init__ = endless  # type: ignore[method-assign]
+    begun = harness.status_mb("VmRSS") / 1024
+    if node:
+        config = potluck.config.load(folder / LOCAL_SWARM / "recipe.json")
+        join(config, node, folder, display=None, all_here=True)
+    else:
+        config = potluck.config.load(folder.parent / "recipe.json")
+        potluck.run(config, folder, display=None)
+    told = {"peak": marks.peak, "after": marks.after, "seconds": marks.seconds, "begun": begun}
+    print(json.dumps(told))
+
+
+def table_of(settings: Sequence[Setting], models: Path, most_gib: float) -> Iterator[tuple[str, ...]]:
+    for setting in settings:
+        with tempfile.TemporaryDirectory() as temporary:
+            place = Path(temporary)
+            write_problems(setting, models, place / "problems.jsonl")
+            config = recipe(setting, models, place / "problems.jsonl")
+            estimated = estimates(setting, plan_cost(config))
+            fits = sum(max(each.values()) for each in estimated) <= most_gib
+            told = measured(setting, config, place / "run") if fits else [None] * len(estimated)
+        for at, (each, found) in enumerate(zip(estimated, told, strict=True)):
+            names = f"{setting.names}: {setting.models[at]}" if setting.apart else setting.names
+            for phase in PHASES:
+                cells = names, setting.dtype, setting.way, setting.size, phase, f"{each[phase]:.2f}"
+                if found:
+                    peak = found["peak"][phase]
+                    second = f"{found['seconds'][phase]:.0f}"
+                    yield (*cells, f"{peak:.2f}", f"{each[phase] / peak:.2f}", second)
+                else:
+                    yield (*cells, "-", "-", "-")
+            if found:
+                print(json.dumps(found), file=sys.stderr, flush=True)
+
+
+def drawn(count: int, seed: int, models: Sequence[str]) -> list[Setting]:
+    dice = random.Random(seed)
+    return [
+        Setting(
+            models=(dice.choice(models),),
+            dtype=dice.choice(("float32", "bfloat16")),
+            way=dice.choice(("full", "lora", "recomputed")),
+            problems=dice.choice((1, 2, 3)),
+            group_size=dice.choice((4, 6, 8)),
+            prompt=dice.randrange(60, 300),
+            new_tokens=dice.randrange(8, 80),
+            micro_batch_tokens=dice.choice((400, 800, 1600, 4096)),
+            evaluated=dice.choice((2, 8, 24)),
+        )
+        for _ in range(count)
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, nargs="?", help="folder of the models' folders")
+    parser.add_argument("--models", nargs="+", default=["smol", "gemma", "qwen05"])
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--ways", nargs="+", default=["full", "lora"])
+    parser.add_argument("--two", action="store_true", help="all models in one run, a process each")
+    parser.add_argument("--one-process", action="store_true", help="all models in one run")
+    parser.add_argument("--set", nargs="*", default=[], help="KEY=VALUE of a Setting")
+    parser.add_argument("--drawn", type=int, default=0, help="number of settings drawn by lot")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--most-gib", type=float, default=11.0)
+    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--node", default="", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    transformers.utils.logging.disable_progress_bar()
+    if options.child:
+        child(options.child, options.node)
+        return
+    together = options.two or options.one_process
+    runs = [tuple(options.models)] if together else [(name,) for name in options.models]
+    changed = {key: int(value) for key, _, value in (each.partition("=") for each in options.set)}
+    settings = drawn(options.drawn, options.seed, options.models) or [
+        Setting(models=models, dtype=dtype, way=way, apart=options.two, **changed)
+        for models in runs
+        for dtype in options.dtypes
+        for way in options.ways
+    ]
+    for row in (HEAD, ("---",) * len(HEAD)):
+        print(f"| {' | '.join(row)} |", flush=True)
+    for row in table_of(settings, options.folder, options.most_gib):
+        print(f"| {' | '.join(row)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
