@@ -24,8 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -34,21 +33,23 @@ import harness
 import transformers
 
 import potluck
-from potluck.builder.memory import GIB, Memory, bytes_together
-from potluck.builder.plan import CostPlan, plan_cost
-from potluck.config import RunConfig, from_tree
-from potluck.config import LOCAL_SWARM
+from potluck.builder.memory import CPU_BYTES, GIB, Memory, Prompts, bytes_together, memory_of
+from potluck.config import LOCAL_SWARM, RunConfig, from_tree
 from potluck.launch import rounds
 from potluck.launch.in_process import join
 from potluck.launch.local_swarm import prepare_local_swarm
 from potluck.model import Reader
+from potluck.model.loading import load_config
 from potluck.model.policy import LanguageModel
+from potluck.model.shape import shape_of
 from potluck.node.learning.learner import Learner
 from potluck.rollout.hf import HFEngine
 from potluck.types import Problem
 
 PHASES = ("writing", "learning", "evaluation")
-HEAD = ("models", "type", "way", "rows x tokens", "phase", "estimate", "peak", "ratio", "s")
+PARTS = ("writing", "learning", "evaluating")
+"""Their names in ``Memory``."""
+HEAD = ("models", "type", "way", "rows x tokens", "phase", "estimate", "peak", "ratio")
 ROWS = 40
 """Rows of the task: enough for a round's problems and the validation split."""
 
@@ -64,14 +65,14 @@ class Setting:
     """"full", "lora" or "recomputed" (full, with gradient checkpointing)."""
     apart: bool = False
     """True: a process for each node."""
-    problems: int = 2
-    group_size: int = 4
+    problems: int = 1
+    group_size: int = 8
     prompt: int = 100
     """Length of the longest prompt, in tokens of the first model."""
     new_tokens: int = 32
     micro_batch_tokens: int = 600
     evaluated: int = 8
-    rounds: int = 3
+    rounds: int = 2
 
     @property
     def names(self) -> str:
@@ -98,7 +99,7 @@ def recipe(setting: Setting, models: Path, data: Path) -> RunConfig:
             "rounds": setting.rounds,
             "problems_per_round": setting.problems,
             "group_size": setting.group_size,
-            "threads": 1 if setting.apart else 2,
+            "threads": 1,
             "plan": "horizontal" if len(setting.models) > 1 else "vertical",
             "task": {"name": "jsonl", "path": str(data), "reward": "hash", "tags": False},
             "sampling": {"max_new_tokens": setting.new_tokens, "max_total_tokens": 4096},
@@ -108,36 +109,50 @@ def recipe(setting: Setting, models: Path, data: Path) -> RunConfig:
     )
 
 
-def write_problems(setting: Setting, models: Path, data: Path) -> None:
-    """Write questions whose prompts have between four fifths of ``setting.prompt`` and all of it."""
-    reader = Reader.of(str(models / setting.models[0]))
-    dice, lines = random.Random(0), []
+def write_problems(setting: Setting, models: Path, data: Path) -> dict[str, int]:
+    """Write questions whose prompts have between four fifths of ``setting.prompt`` and all of it;
+    return the longest prompt of each model, in its own tokens."""
+    readers = {name: Reader.of(str(models / name)) for name in setting.models}
+    reader, dice, lines = readers[setting.models[0]], random.Random(0), []
+    longest = dict.fromkeys(readers, 0)
     for number in range(ROWS):
         words = [str(number)]
         most = setting.prompt if number % 2 else round(dice.uniform(0.8, 1.0) * setting.prompt)
-        while len(reader.prompt(Problem("p", " ".join([*words, "and"]), ""))) <= most:
-            words.append(dice.choice(("tree", "house", "river", "and", "seven", "cloud")))
-        lines.append(json.dumps({"question": " ".join(words), "answer": number}))
+        while len(reader.prompt(Problem("p", " ".join([*words, *["and"] * 4]), ""))) <= most:
+            words += dice.choices(("tree", "house", "river", "and", "seven", "cloud"), k=4)
+        question = " ".join(words)
+        lines.append(json.dumps({"question": question, "answer": number}))
+        for name, each in readers.items():
+            prompt_P = each.prompt(Problem("p", question, ""))
+            longest[name] = max(longest[name], len(prompt_P))
     data.write_text("\n".join(lines) + "\n")
+    return longest
 
 
-def estimates(setting: Setting, plan: CostPlan) -> list[dict[str, float]]:
-    """GiB of each phase of each process."""
-    nodes = list(plan.memory.values())
+def estimates(
+    setting: Setting, config: RunConfig, models: Path, longest: Mapping[str, int]
+) -> list[dict[str, float]]:
+    """GiB of each phase of each process, as ``--check`` adds them up."""
+    nodes = []
+    for name in setting.models:
+        shape = shape_of(load_config(str(models / name)))
+        prompts = Prompts(mean=longest[name], longest=longest[name])
+        nodes.append(memory_of(config, name, shape, prompts, gpu=False))
     processes = [[node] for node in nodes] if setting.apart else [nodes]
-    parts = {"writing": "writing", "learning": "learning", "evaluation": "evaluating"}
-    found = []
-    for each in processes:
-        of_phases = {}
-        for phase, part in parts.items():
-            alone = [_only(node, part) for node in each]
-            of_phases[phase] = bytes_together(alone, apart=False, overhead=0) / GIB
-        found.append(of_phases)
-    return found
+    return [
+        {
+            phase: bytes_together(
+                [_only(node, part) for node in each], apart=False, overhead=CPU_BYTES
+            )
+            / GIB
+            for phase, part in zip(PHASES, PARTS, strict=True)
+        }
+        for each in processes
+    ]
 
 
 def _only(node: Memory, part: str) -> Memory:
-    others = {"writing", "learning", "evaluating"} - {part}
+    others = {*PARTS} - {part}
     return replace(node, **dict.fromkeys(others, 0))
 
 
@@ -149,7 +164,13 @@ def measured(setting: Setting, config: RunConfig, folder: Path) -> list[dict[str
     words = [sys.executable, __file__, "--child", str(folder), "--node"]
     (folder.parent / "recipe.json").write_text(json.dumps(potluck.config.as_tree(config)))
     started = [
-        subprocess.Popen([*words, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*words, name],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
         for name in asked
     ]
     told = []
@@ -221,27 +242,24 @@ def child(folder: Path, node: str) -> None:
     print(json.dumps(told))
 
 
-def table_of(settings: Sequence[Setting], models: Path, most_gib: float) -> Iterator[tuple[str, ...]]:
+def table_of(
+    settings: Sequence[Setting], models: Path, most_gib: float
+) -> Iterator[tuple[str, ...]]:
     for setting in settings:
         with tempfile.TemporaryDirectory() as temporary:
             place = Path(temporary)
-            write_problems(setting, models, place / "problems.jsonl")
+            longest = write_problems(setting, models, place / "problems.jsonl")
             config = recipe(setting, models, place / "problems.jsonl")
-            estimated = estimates(setting, plan_cost(config))
+            estimated = estimates(setting, config, models, longest)
             fits = sum(max(each.values()) for each in estimated) <= most_gib
             told = measured(setting, config, place / "run") if fits else [None] * len(estimated)
         for at, (each, found) in enumerate(zip(estimated, told, strict=True)):
             names = f"{setting.names}: {setting.models[at]}" if setting.apart else setting.names
             for phase in PHASES:
                 cells = names, setting.dtype, setting.way, setting.size, phase, f"{each[phase]:.2f}"
-                if found:
-                    peak = found["peak"][phase]
-                    second = f"{found['seconds'][phase]:.0f}"
-                    yield (*cells, f"{peak:.2f}", f"{each[phase] / peak:.2f}", second)
-                else:
-                    yield (*cells, "-", "-", "-")
-            if found:
-                print(json.dumps(found), file=sys.stderr, flush=True)
+                peak = found["peak"][phase] if found else 0.0
+                seen = (f"{peak:.2f}", f"{each[phase] / peak:.2f}") if found else ("-", "-")
+                yield (*cells, *seen)
 
 
 def drawn(count: int, seed: int, models: Sequence[str]) -> list[Setting]:
