@@ -26,12 +26,8 @@ TOKENIZER_BYTES = 1024
 """Bytes of each token of a vocabulary in each tokenizer that is loaded; measured: 380 to 1,100."""
 TOKENIZERS = 2
 """Tokenizers of each node: one of the look at the recipe, and the model's."""
-SCATTER = 1.5
-"""Factor on a CPU for what tensors smaller than MAPPED_BYTES take of the heap, as freed ones leave
-gaps between those that stay. Fitted to SmolLM2 and Gemma 3, of 528 and 1,050 tokens in a micro-batch
-(1.4 to 2.1), with glibc 2.36."""
 MAPPED_BYTES = 2**25
-"""Size from which glibc takes no piece of the heap for a tensor, but pages that it gives back."""
+"""Size from which glibc takes no piece of its heap for a tensor, but pages that it gives back."""
 TIGHT = 0.9
 """Share of a GPU beyond which an estimate is no promise."""
 SAVERS = """\
@@ -48,6 +44,23 @@ MOMENTS = {"adam": 8, "adamw": 8, "adamw-8bit": 2}
 """Bytes of the optimiser's two moments for each trained number."""
 HEAD_COPIES = 3
 """float32 copies of a chunk's logits at once: themselves, their logarithms, a gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocator:
+    """Habits of what gives memory to tensors."""
+
+    scatter: float
+    """Factor on what small tensors take, as freed ones leave gaps between those that stay."""
+    keeps_freed: bool
+    """True: what small tensors took stays with the process until the phase is over."""
+
+
+NO_GAPS = Allocator(scatter=1.0, keeps_freed=False)
+"""Allocator of a GPU, as it is counted here."""
+HEAP = Allocator(scatter=1.5, keeps_freed=True)
+"""glibc's, on a CPU. 1.5 is fitted to peaks of SmolLM2 and Gemma 3 with 528 and 1,050 tokens in a
+micro-batch, where it was 1.4 to 2.1 (glibc 2.36)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +181,7 @@ def _writing(
             dtype=node.sampling_dtype,
             held_in=node.dtype if node.lora else "float32",
             attention=node.attention,
-            scatter=1.0 if gpu else SCATTER,
+            scatter=(NO_GAPS if gpu else HEAP).scatter,
         )
     )
 
@@ -198,10 +211,9 @@ def _learning(
         layers, layer, held = shape.layers * between, kept * tokens, 0
     else:
         layers, layer, held = shape.layers * kept * tokens, 0, rounded
-    # Freed pieces of a CPU's heap stay in the process until the phase is over.
-    stays = 0
-    if not gpu:
-        stays = layers = _scattered(layers, node, shape, tokens)
+    allocator = NO_GAPS if gpu else HEAP
+    layers = _with_gaps(layers, node, shape, tokens, allocator)
+    stays = layers if allocator.keeps_freed else 0
     forward = layers + rounded + HEAD_COPIES * chunk
     head_backward = layers + held + max(HEAD_COPIES * chunk + before, 2 * chunk + summed)
     layer_backward = layers + held + layer + passing * tokens + weight + waiting
@@ -210,13 +222,14 @@ def _learning(
     return 4 * trained + 2 * between + most
 
 
-def _scattered(kept: int, node: NodeConfig, shape: Shape, tokens: int) -> int:
-    """Count what activations take of a heap with gaps: all but those of tensors that are mapped."""
-    each = BYTES[node.dtype]
-    wide = shape.layers * tokens * each * shape.intermediate * (3 if node.lora else 4)
-    is_mapped = each * shape.intermediate * tokens >= MAPPED_BYTES
-    mapped = wide if is_mapped and not node.gradient_checkpointing else 0
-    return mapped + round(SCATTER * (kept - mapped))
+def _with_gaps(kept: int, node: NodeConfig, shape: Shape, tokens: int, allocator: Allocator) -> int:
+    """Count what the activations of all layers take: between small tensors are gaps, and none
+    between those that are mapped, the widest ones first."""
+    each, mapped = BYTES[node.dtype], 0
+    size = each * shape.intermediate * tokens
+    if size >= MAPPED_BYTES and not node.gradient_checkpointing:
+        mapped = shape.layers * size * (3 if node.lora else 4)
+    return mapped + round(allocator.scatter * (kept - mapped))
 
 
 def _layer(node: NodeConfig, shape: Shape, longest: int) -> tuple[int, int, int]:

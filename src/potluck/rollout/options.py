@@ -115,13 +115,12 @@ class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag=
         shape, each = writing.shape, BYTES[writing.dtype]
         copied = shape.parameters if writing.dtype != writing.held_in else 0
         cache = 2 * shape.keys * each
+        caches = round(writing.scatter * cache * shape.layers)
         layer = 3 * (shape.intermediate + shape.hidden) * each
         spread = 2 * (shape.keys + shape.attention * (writing.attention == "eager")) * each
-        reading = round(
-            writing.scatter * writing.problems * writing.prompt * (cache * shape.layers + layer)
-        )
+        reading = writing.problems * writing.prompt * (caches + layer)
         tokens = writing.rows * writing.longest
-        drawing = round(writing.scatter * tokens * cache * shape.layers)
+        drawing = tokens * caches
         drawing += max(tokens * spread, writing.rows * shape.vocabulary * (each + 24))
         return copied * each + max(reading, drawing)
 
