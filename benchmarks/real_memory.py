@@ -1,18 +1,19 @@
 """Memory of pretrained models on a CPU: what `potluck run --check` estimates, and measured peaks.
 
-Nodes with real weights go through a run as users start it, in one process or each in its own. Before
-each phase the kernel is asked to forget the process's high-water mark, so each has one of its own;
-all that the process holds is in it: torch, the tokenizer, weights, moments. Rewards are a hash of
-the tokens, so that nearly every row teaches. Prompts are filled up to a length, and stop tokens do
-not end a completion: rows are as long as the estimate takes them to be.
+Nodes with real weights go through a run as users start it, in one process or each in its own.
+Before each phase the kernel is asked to forget the process's high-water mark, so each has one of
+its own; all that the process holds is in it: torch, the tokenizers, weights, moments. "all" is the
+peak of the whole run, loading and saving included. Rewards are a hash of the tokens, so that nearly
+every row teaches. Prompts are filled up to a length, and stop tokens do not end a completion: rows
+are as long as the estimate takes them to be.
 
     python benchmarks/real_memory.py FOLDER                     # FOLDER/smol, FOLDER/gemma, ...
     python benchmarks/real_memory.py FOLDER --models smol --dtypes float32 --ways full
     python benchmarks/real_memory.py FOLDER --two               # two nodes, a process for each
     python benchmarks/real_memory.py FOLDER --drawn 3 --seed 7  # three settings drawn by lot
 
-A setting takes one to three minutes of two cores. --most-gib leaves out what would not fit; it is
-printed with its estimate alone.
+A setting takes about a minute. What needs more than --most-gib by its estimate is not run, and
+printed with the estimate alone.
 """
 
 import argparse
@@ -22,7 +23,6 @@ import random
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -152,6 +152,7 @@ def estimates(
 
 
 def _only(node: Memory, part: str) -> Memory:
+    """Leave out the phases of a node but one."""
     others = {*PARTS} - {part}
     return replace(node, **dict.fromkeys(others, 0))
 
@@ -169,7 +170,7 @@ def measured(setting: Setting, config: RunConfig, folder: Path) -> list[dict[str
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1"},  # one core each, however many are there
         )
         for name in asked
     ]
@@ -183,12 +184,10 @@ def measured(setting: Setting, config: RunConfig, folder: Path) -> list[dict[str
 
 
 class Marks:
-    """The highest mark of each phase of this process, in GiB, and its seconds."""
+    """The highest mark of each phase of this process, and of all between them, in GiB."""
 
     def __init__(self) -> None:
         self.peak: dict[str, float] = {}
-        self.after: dict[str, float] = {}
-        self.seconds: dict[str, float] = {}
         self._is_inside = False
 
     def watch(self, owner: Any, name: str, phase: str) -> None:
@@ -200,26 +199,24 @@ class Marks:
             if self._is_inside:
                 return inner(*given, **named)
             self._is_inside = True
-            self._keep("other")
-            start = time.perf_counter()
+            self.keep("between")
             try:
                 return inner(*given, **named)
             finally:
-                spent = time.perf_counter() - start
-                self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
-                self._keep(phase)
-                self.after[phase] = harness.status_mb("VmRSS") / 1024
+                self.keep(phase)
                 self._is_inside = False
 
         setattr(owner, name, outer)
 
-    def _keep(self, phase: str) -> None:
+    def keep(self, phase: str) -> None:
+        """Keep the mark of a phase that is over, and begin another one."""
         mark = harness.status_mb("VmHWM") / 1024
         self.peak[phase] = max(self.peak.get(phase, 0.0), mark)
         harness.forget_peak_mb()
 
 
 def child(folder: Path, node: str) -> None:
+    """Go through a run, or through the part of ``node`` in it; print the marks."""
     marks = Marks()
     marks.watch(HFEngine, "generate", "writing")
     marks.watch(Learner, "learn", "learning")
@@ -231,15 +228,14 @@ def child(folder: Path, node: str) -> None:
         policy.stop_ids = frozenset()
 
     LanguageModel.__init__ = endless  # type: ignore[method-assign]
-    begun = harness.status_mb("VmRSS") / 1024
     if node:
         config = potluck.config.load(folder / LOCAL_SWARM / "recipe.json")
         join(config, node, folder, display=None, all_here=True)
     else:
         config = potluck.config.load(folder.parent / "recipe.json")
         potluck.run(config, folder, display=None)
-    told = {"peak": marks.peak, "after": marks.after, "seconds": marks.seconds, "begun": begun}
-    print(json.dumps(told))
+    marks.keep("between")
+    print(json.dumps({"peak": marks.peak}))
 
 
 def table_of(
@@ -255,11 +251,14 @@ def table_of(
             told = measured(setting, config, place / "run") if fits else [None] * len(estimated)
         for at, (each, found) in enumerate(zip(estimated, told, strict=True)):
             names = f"{setting.names}: {setting.models[at]}" if setting.apart else setting.names
-            for phase in PHASES:
-                cells = names, setting.dtype, setting.way, setting.size, phase, f"{each[phase]:.2f}"
-                peak = found["peak"][phase] if found else 0.0
-                seen = (f"{peak:.2f}", f"{each[phase] / peak:.2f}") if found else ("-", "-")
-                yield (*cells, *seen)
+            each["all"] = max(each.values())
+            for phase, estimate in each.items():
+                cells = names, setting.dtype, setting.way, setting.size, phase, f"{estimate:.2f}"
+                if found:
+                    marks = found["peak"].values() if phase == "all" else [found["peak"][phase]]
+                    yield (*cells, f"{max(marks):.2f}", f"{estimate / max(marks):.2f}")
+                else:
+                    yield (*cells, "-", "-")
 
 
 def drawn(count: int, seed: int, models: Sequence[str]) -> list[Setting]:

@@ -144,5 +144,6 @@ def test_measured_peaks_are_near_the_estimate():
     rows = [line.split(" | ") for line in done.stdout.splitlines()[2:]]
     ratios = {row[4]: float(row[7].strip(" |")) for row in rows}
     # In its only round a node has no moments yet when it writes, so that is not compared.
-    assert ratios.keys() == {"writing", "learning", "evaluation"}
-    assert all(0.75 <= ratios[phase] <= 1.25 for phase in ("learning", "evaluation")), ratios
+    assert ratios.keys() == {"writing", "learning", "evaluation", "all"}
+    compared = ("learning", "evaluation", "all")
+    assert all(0.8 <= ratios[phase] <= 1.25 for phase in compared), ratios
