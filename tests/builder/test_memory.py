@@ -7,10 +7,18 @@ import pytest
 import torch
 from msgspec.structs import replace
 from torch.profiler import ProfilerActivity, profile
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import Gemma3ForCausalLM, Qwen2ForCausalLM
 
 import qwen
-from potluck.builder.memory import Prompts, memory_of
+from potluck.builder.memory import (
+    HEAP,
+    MAPPED_BYTES,
+    NO_GAPS,
+    TOKENIZER_BYTES,
+    TOKENIZERS,
+    Prompts,
+    memory_of,
+)
 from potluck.config import LoraConfig, NodeConfig, RunConfig, SamplingConfig
 from potluck.model import LanguageModel, make_optimizer
 from potluck.model.shape import shape_of
@@ -25,6 +33,12 @@ from potluck.types import Completion, Problem
 PROMPT, NEW, ROWS = 24, 40, 8
 PARAMETERS = {"0.5B": 0.494e9, "1.5B": 1.54e9, "3B": 3.09e9}
 """As the Qwen2.5 technical report gives them."""
+
+
+@pytest.fixture
+def no_gaps(monkeypatch):
+    """Count tensors alone, as ``asked_of_torch`` does."""
+    monkeypatch.setattr("potluck.builder.memory.HEAP", NO_GAPS)
 
 
 class Tokens:
@@ -51,11 +65,11 @@ def asked_of_torch(do):
     return int(np.cumsum(sizes).max())
 
 
-def set_up(node, **shape):
-    config = Qwen2Config(
+def set_up(node, kind=Qwen2ForCausalLM, **shape):
+    config = kind.config_class(
         **{"max_position_embeddings": 512, "tie_word_embeddings": True, "eos_token_id": 0} | shape
     )
-    network = Qwen2ForCausalLM._from_config(
+    network = kind._from_config(
         config, attn_implementation="eager" if node.attention == "eager" else "sdpa"
     )
     if node.lora:
@@ -126,6 +140,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.usefixtures("no_gaps")
 @pytest.mark.parametrize("name", SETTINGS)
 def test_learning_takes_what_was_estimated(name):
     shape, node = SETTINGS[name]
@@ -135,6 +150,15 @@ def test_learning_takes_what_was_estimated(name):
     assert 0.94 <= memory.learning / learning(policy, run) <= 1.15
 
 
+@pytest.mark.usefixtures("no_gaps")
+@pytest.mark.parametrize("node", [NODE, replace(NODE, dtype="bfloat16"), LORA])
+def test_norms_of_queries_keys_and_of_what_a_part_of_a_layer_returns_are_counted(node):
+    # Gemma 3 has six norms in a layer, Qwen2 two.
+    policy, run, memory = set_up(node, kind=Gemma3ForCausalLM, **DEEP | {"head_dim": 16})
+    assert 0.94 <= memory.learning / learning(policy, run) <= 1.15
+
+
+@pytest.mark.usefixtures("no_gaps")
 def test_an_author_that_is_not_trusted_takes_a_gradient_of_its_own():
     # Two micro-batches of each author's.
     node = replace(NODE, micro_batch_tokens=ROWS // 4 * (PROMPT + NEW))
@@ -149,6 +173,7 @@ def test_an_author_that_is_not_trusted_takes_a_gradient_of_its_own():
     assert 0.94 <= estimated.learning / learning(policy, wary, author="b") <= 1.15
 
 
+@pytest.mark.usefixtures("no_gaps")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_learning_takes_what_was_estimated_where_logits_come_in_chunks(dtype, monkeypatch):
     monkeypatch.setattr("potluck.model.policy.LOGITS_AT_ONCE", 2**18)
@@ -156,6 +181,7 @@ def test_learning_takes_what_was_estimated_where_logits_come_in_chunks(dtype, mo
     assert 0.94 <= memory.learning / learning(policy, run) <= 1.2
 
 
+@pytest.mark.usefixtures("no_gaps")
 @pytest.mark.parametrize("shape", [DEEP, BROAD], ids=["deep", "broad"])
 def test_writing_takes_what_was_estimated(shape):
     policy, _, memory = set_up(NODE, **shape)
@@ -229,3 +255,25 @@ def test_an_episode_may_fill_all_the_room_that_the_recipe_gives():
     assert played.learning > plain.learning
     assert played.writing > plain.writing
     assert plain == memory_with(RunConfig(name="x", node=node, sampling=sampling))
+
+
+def on(config=None, *, gpu, **changes):
+    node = replace(NodeConfig(model="-"), **changes)
+    return memory_of(
+        RunConfig(name="x", node={"a": node}), "a", middle(), Prompts(100, 200), gpu=gpu
+    )
+
+
+def test_a_cpu_holds_tokenizers_and_a_gpu_does_not():
+    assert on(gpu=True).tokenizers == 0
+    assert on(gpu=False).tokenizers == TOKENIZERS * TOKENIZER_BYTES * 151_936
+    assert on(gpu=False).state - on(gpu=True).state == on(gpu=False).tokenizers
+
+
+def test_gaps_lie_between_small_tensors_of_a_cpu():
+    # A row at a time: 8,960 x 4 bytes x 712 tokens are less than what is mapped.
+    with_gaps = on(gpu=False, micro_batch_tokens=1)
+    assert MAPPED_BYTES > 4 * 8960 * 712
+    layers = 28 * 712 * (4 * (6 * 1536 + 2 * 1536 + 2 * 256 + 4 * 8960) + 4 * 12)
+    assert HEAP.scatter == 1.5
+    assert with_gaps.learning > layers * HEAP.scatter

@@ -18,7 +18,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 def found(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield
-    for name in ("arithmetic", "harness", "memory", "real_round"):
+    for name in ("arithmetic", "harness", "memory", "real_memory", "real_round"):
         sys.modules.pop(name, None)
 
 
@@ -104,3 +104,24 @@ def test_both_paths_of_the_memory_benchmark_compute_one_gradient(monkeypatch):
     plain, chunked, *parts = gradients
     torch.testing.assert_close(chunked, plain)
     assert all(any(g is not None and g.any() for g in each) for each in (plain, *parts))
+
+
+def test_memory_of_a_node_is_measured_phase_by_phase_beside_its_estimate(tmp_path):
+    real_memory = importlib.import_module("real_memory")
+    tiny.save(tmp_path / "a")
+    setting = real_memory.Setting(
+        models=("a",), group_size=4, prompt=30, new_tokens=4, micro_batch_tokens=80, evaluated=2
+    )
+    rows = list(real_memory.table_of([setting], tmp_path, most_gib=2.0))
+    assert [row[4] for row in rows] == ["writing", "learning", "evaluation", "all"]
+    for *_, estimate, peak, ratio in rows:  # nearly all of it is the process
+        assert 0.3 < float(peak) < 0.8
+        assert float(ratio) == pytest.approx(float(estimate) / float(peak), abs=0.02)
+    none_fits = list(real_memory.table_of([setting], tmp_path, most_gib=0.1))
+    assert [row[-2:] for row in none_fits] == 4 * [("-", "-")]
+
+
+def test_settings_are_drawn_by_lot():
+    real_memory = importlib.import_module("real_memory")
+    first, again, other = (real_memory.drawn(5, seed, ["a", "b"]) for seed in (1, 1, 2))
+    assert first == again != other

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, OpenAIGPTConfig
 
 import tiny
@@ -211,6 +212,52 @@ def test_the_head_reads_whole_rows_so_that_bfloat16_copies_no_frozen_weights_for
     write(engine_of(policy))
     assert len(read) > 1
     assert all(hidden_NSD.is_contiguous() and hidden_NSD.shape[1] == 1 for hidden_NSD in read)
+
+
+def test_what_writing_frees_goes_back_to_the_system(monkeypatch):
+    asked = []
+    monkeypatch.setattr("potluck.model.policy.GIVE_BACK", asked.append)
+    write(engine_of(tiny.policy()))
+    assert asked == [0]
+
+
+class Products(TorchDispatchMode):
+    """Collects the weights that a product takes once for each row: those spread over a batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.count, self.spread = 0, []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        ops = torch.ops.aten
+        if func is ops.linear.default and not args[0].is_contiguous():  # of inference mode
+            self.spread.append(tuple(args[1].shape))
+        if func is ops.bmm.default:
+            self.spread += [tuple(t.shape) for t in args if len(t) > 1 and not t.stride(0)]
+        self.count += func in (ops.linear.default, ops.mm.default, ops.addmm.default)
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("config", tiny.ARCHITECTURES, ids=lambda config: config.model_type)
+def test_no_frozen_weight_is_spread_over_rows_while_writing_scoring_and_learning(config):
+    # torch.nn.functional.linear folds rows that lie side by side; others meet a copy each.
+    torch.manual_seed(0)
+    network = AutoModelForCausalLM.from_config(config).to(torch.bfloat16).requires_grad_(False)
+    policy = LanguageModel(network, tiny.tokenizer(), dtype=torch.bfloat16)
+    # What comes out of the embedding has a gradient, as under an adapter.
+    embedding = network.get_input_embeddings()
+    with Products() as products:
+        written = write(engine_of(policy, dtype="bfloat16"))
+        prompts, tokens = (
+            [policy.prompt(problem_of(c)) for c in written],
+            [c.token_T for c in written],
+        )
+        with torch.no_grad():
+            policy.logp(prompts, tokens, temperature=1.0)
+        embedding.register_forward_hook(lambda _, given, out: out.requires_grad_())
+        policy.logp(prompts, tokens, temperature=1.0).sum().backward()
+    assert products.count > 10
+    assert products.spread == []
 
 
 def test_a_model_without_a_cache_of_keys_and_values_is_refused():

@@ -2,7 +2,8 @@
 
 A node holds its *state* all the time and, one after the other, what it needs to *write*, to *learn*
 and to be *evaluated*. ``docs/memory.md`` has the formulas, and measured peaks beside them. Not
-counted: gaps between tensors, and attention without a fast kernel (float32 with grouped heads).
+counted: on a GPU gaps between tensors, and attention without a fast kernel (float32 with grouped
+heads); on a CPU loading and saving, which take less than learning.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,14 @@ from potluck.tasks.environments.task import PlayOptions
 GIB = 2**30
 CUDA_BYTES = GIB * 3 // 4
 """Bytes of CUDA itself in each process: its kernels and the work space of its libraries."""
+CPU_BYTES = GIB * 15 // 32
+"""Bytes of each process on a CPU: Python with torch, transformers and peft, as measured."""
+TOKENIZER_BYTES = 1024
+"""Bytes of each token of a vocabulary in each tokenizer that is loaded; measured: 380 to 1,100."""
+TOKENIZERS = 2
+"""Tokenizers of each node: one of the look at the recipe, and the model's."""
+MAPPED_BYTES = 2**25
+"""Size from which glibc takes no piece of its heap for a tensor, but pages that it gives back."""
 TIGHT = 0.9
 """Share of a GPU beyond which an estimate is no promise."""
 SAVERS = """\
@@ -38,6 +47,23 @@ HEAD_COPIES = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Allocator:
+    """Habits of what gives memory to tensors."""
+
+    scatter: float
+    """Factor on what small tensors take, as freed ones leave gaps between those that stay."""
+    keeps_freed: bool
+    """True: what small tensors took stays with the process until the phase is over."""
+
+
+NO_GAPS = Allocator(scatter=1.0, keeps_freed=False)
+"""Allocator of a GPU, as it is counted here."""
+HEAP = Allocator(scatter=1.5, keeps_freed=True)
+"""glibc's, on a CPU. 1.5 is fitted to peaks of SmolLM2 and Gemma 3 with 528 and 1,050 tokens in a
+micro-batch, where it was 1.4 to 2.1 (glibc 2.36)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Prompts:
     """Lengths of the prompts of a run, in tokens."""
 
@@ -52,6 +78,8 @@ class Memory:
     weights: int
     """Weights as they are held; an adapter's and a reference model's included."""
     moments: int
+    tokenizers: int
+    """Tokenizers, which are in main memory: 0 on a GPU."""
     writing: int
     evaluating: int
     learning: int
@@ -59,7 +87,7 @@ class Memory:
     @property
     def state(self) -> int:
         """Bytes that it holds also while other nodes have their turn."""
-        return self.weights + self.moments
+        return self.weights + self.moments + self.tokenizers
 
     @property
     def phase(self) -> int:
@@ -73,7 +101,8 @@ class Memory:
 def memory_of(
     config: RunConfig, name: str, shape: Shape, prompts: Prompts, *, gpu: bool = True
 ) -> Memory:
-    """Estimate what a node needs; more on a GPU, where the optimiser steps all weights at once."""
+    """Estimate what a node needs on a GPU, where the optimiser steps all weights at once; or on a
+    CPU, whose memory also has the tokenizers, and gaps between tensors."""
     node = config.node[name]
     trained = adapter_numbers(node.lora, shape) if node.lora else shape.parameters
     frozen = shape.parameters if node.lora else 0
@@ -98,8 +127,9 @@ def memory_of(
     return Memory(
         weights=4 * trained + held * frozen + kept,
         moments=MOMENTS[node.optimizer] * trained,
-        writing=_writing(node, shape, own, problems, prompts.longest, longest),
-        evaluating=_writing(node, shape, evaluated, evaluated, prompts.longest, at_end),
+        tokenizers=0 if gpu else TOKENIZERS * TOKENIZER_BYTES * shape.vocabulary,
+        writing=_writing(node, shape, own, problems, prompts.longest, longest, gpu=gpu),
+        evaluating=_writing(node, shape, evaluated, evaluated, prompts.longest, at_end, gpu=gpu),
         learning=apart + _learning(node, shape, trained, rows, new, longest, gpu=gpu),
     )
 
@@ -130,7 +160,14 @@ def adapted_layers(lora: LoraConfig, shape: Shape) -> list[tuple[str, int, int]]
 
 
 def _writing(
-    node: NodeConfig, shape: Shape, rows: int, problems: int, prompt: int, longest: int
+    node: NodeConfig,
+    shape: Shape,
+    rows: int,
+    problems: int,
+    prompt: int,
+    longest: int,
+    *,
+    gpu: bool,
 ) -> int:
     if not rows:
         return 0
@@ -144,6 +181,7 @@ def _writing(
             dtype=node.sampling_dtype,
             held_in=node.dtype if node.lora else "float32",
             attention=node.attention,
+            scatter=(NO_GAPS if gpu else HEAP).scatter,
         )
     )
 
@@ -173,12 +211,25 @@ def _learning(
         layers, layer, held = shape.layers * between, kept * tokens, 0
     else:
         layers, layer, held = shape.layers * kept * tokens, 0, rounded
+    allocator = NO_GAPS if gpu else HEAP
+    layers = _with_gaps(layers, node, shape, tokens, allocator)
+    stays = layers if allocator.keeps_freed else 0
     forward = layers + rounded + HEAD_COPIES * chunk
     head_backward = layers + held + max(HEAD_COPIES * chunk + before, 2 * chunk + summed)
     layer_backward = layers + held + layer + passing * tokens + weight + waiting
     step = 4 * trained if gpu else 2 * head
-    most = max(forward, head_backward, layer_backward, embedding, step)
+    most = max(forward, head_backward, layer_backward, stays + embedding, stays + step)
     return 4 * trained + 2 * between + most
+
+
+def _with_gaps(kept: int, node: NodeConfig, shape: Shape, tokens: int, allocator: Allocator) -> int:
+    """Count what the activations of all layers take: between small tensors are gaps, and none
+    between those that are mapped, the widest ones first."""
+    each, mapped = BYTES[node.dtype], 0
+    size = each * shape.intermediate * tokens
+    if size >= MAPPED_BYTES and not node.gradient_checkpointing:
+        mapped = shape.layers * size * (3 if node.lora else 4)
+    return mapped + round(allocator.scatter * (kept - mapped))
 
 
 def _layer(node: NodeConfig, shape: Shape, longest: int) -> tuple[int, int, int]:
@@ -189,15 +240,15 @@ def _layer(node: NodeConfig, shape: Shape, longest: int) -> tuple[int, int, int]
     queries, keys = shape.attention, shape.keys
     kept = each * (2 * queries + 2 * keys) + 4 * shape.heads
     if node.lora:
-        # Frozen layers need no inputs; the two norms keep theirs in float32.
+        # Frozen layers need no inputs; norms keep theirs in float32.
         inputs = sum(i + node.lora.r for _, i, _ in adapted_layers(node.lora, shape))
         inputs //= shape.layers
-        kept += 2 * 4 * hidden + each * (3 * wide + inputs)
+        kept += 4 * shape.normalised + each * (3 * wide + inputs)
     elif each == 2:
         # Norms keep their input, also scaled, in float32; q, k, v, gate and up a rounded one each.
-        kept += 4 * 4 * hidden + 5 * 2 * hidden + 2 * 4 * wide
+        kept += 2 * 4 * shape.normalised + 5 * 2 * hidden + 2 * 4 * wide
     else:
-        kept += 4 * (6 * hidden + 4 * wide)
+        kept += 4 * (2 * shape.normalised + 2 * hidden + 4 * wide)
     if node.attention == "eager":
         # The shares in float32, and rounded, of every head; keys and values spread out.
         kept += shape.heads * longest * (4 + (2 if each == 2 else 0)) + 2 * each * queries

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from potluck.builder.consent import notes_on_reach
 from potluck.builder.memory import (
+    CPU_BYTES,
     CUDA_BYTES,
     GIB,
     Memory,
@@ -68,6 +69,11 @@ class CostPlan:
     memory: Mapping[str, Memory]
     tokens: Mapping[str, Tokens]
     on_gpu: bool
+
+    @property
+    def overhead(self) -> int:
+        """Bytes of each process, whatever its nodes."""
+        return CUDA_BYTES if self.on_gpu else CPU_BYTES
 
 
 def plan_cost(config: AnyRecipe, *, trust_code: bool = False, gpu: str = "") -> CostPlan:
@@ -215,7 +221,7 @@ def _device_lines(config: RunConfig, plan: CostPlan, *, gib: float, apart: bool)
     for name, node in config.trained_here.items():
         devices.setdefault(real.get(node.device, node.device), []).append(name)
     for device, names in devices.items():
-        memories, overhead = [plan.memory[name] for name in names], CUDA_BYTES * plan.on_gpu
+        memories, overhead = [plan.memory[name] for name in names], plan.overhead
         needed = bytes_together(memories, apart=apart, overhead=overhead)
         how = ", the peaks added up" if apart else ", the states added up, as they take turns"
         needs = f"{needed / GIB:,.1f} GiB{how * (len(names) > 1)}"

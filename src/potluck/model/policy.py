@@ -1,7 +1,9 @@
 """A causal language model: a ``Reader`` with a network, which scores and learns."""
 
+import ctypes
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -22,6 +24,9 @@ from potluck.model.reader import Reader
 from potluck.types import ChatTemplate, Completion, Observed
 
 Ids = Sequence[np.ndarray]
+
+GIVE_BACK = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+"""glibc's function that gives free memory back to the system; None: another C library."""
 
 
 class LanguageModel(Reader):
@@ -80,7 +85,7 @@ class LanguageModel(Reader):
         require_base(model)
         network = load_network(model, device=device, dtype=stored, attention=attention)
         tokenizer = load_tokenizer(model)
-        return cls(
+        policy = cls(
             network,
             tokenizer,
             stop=stop,
@@ -90,6 +95,8 @@ class LanguageModel(Reader):
             variables=variables,
             chat_template=chat_template,
         )
+        policy.empty_cache()
+        return policy
 
     @property
     def device(self) -> torch.device:
@@ -170,9 +177,12 @@ class LanguageModel(Reader):
         return float(np.concatenate(gaps).mean())
 
     def empty_cache(self) -> None:
-        """Give memory that torch keeps for later use back to the GPU, which models may share."""
+        """Give memory that is kept for later use back to the GPU, or to the system, as other models
+        may want it: torch keeps a GPU's, the C library a CPU's."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
+        elif self.device.type == "cpu" and GIVE_BACK:
+            GIVE_BACK(0)
 
 
 def model_input(

@@ -1,5 +1,6 @@
 """Sizes of a model and its parts, without its weights."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +21,7 @@ class Shape:
     attention: int  # of a token's queries: heads x their width
     keys: int  # of a token; as many are its values
     intermediate: int
+    normalised: int  # of a token, in one layer: what its norms read, those of queries and keys too
     vocabulary: int  # rows of logits, those that the tokenizer does not have included
     tied: bool  # the head's weights are the embedding's
     context: int  # longest text that it has positions for, in tokens; 0: it does not say
@@ -36,16 +38,19 @@ def shape_of(config: PreTrainedConfig) -> Shape:
     text = config.get_text_config()
     head = network.get_output_embeddings().weight
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    heads_kept = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    heads = text.num_attention_heads
+    heads_kept = getattr(text, "num_key_value_heads", None) or heads
     return Shape(
         parameters=sum(p.numel() for p in network.parameters()),
         layers=text.num_hidden_layers,
         hidden=text.hidden_size,
-        heads=text.num_attention_heads,
-        attention=text.num_attention_heads * width,
+        heads=heads,
+        attention=heads * width,
         keys=heads_kept * width,
         # GPT-2 and its like name none where it is the usual one.
         intermediate=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+        normalised=_normalised(network, {"q_norm": heads * width, "k_norm": heads_kept * width})
+        // text.num_hidden_layers,
         vocabulary=head.shape[0],
         tied=head is network.get_input_embeddings().weight,
         context=getattr(text, "max_position_embeddings", None) or 0,
@@ -57,6 +62,20 @@ def shape_of(config: PreTrainedConfig) -> Shape:
         head=next(name for name, module in named if module is network.get_output_embeddings()),
         model_type=config.model_type,
     )
+
+
+def _normalised(network: torch.nn.Module, of_heads: Mapping[str, int]) -> int:
+    """Add up the numbers of a token that the norms of all layers read."""
+    read = 0
+    for name, module in network.named_modules():
+        *path, last = name.split(".")
+        weight = getattr(module, "weight", None)
+        is_norm = "norm" in type(module).__name__.lower() and weight is not None
+        # Layers are numbered; what stands behind the last one has no number in its name.
+        if is_norm and any(part.isdigit() for part in path):
+            # One of queries or keys has the width of a single head.
+            read += of_heads.get(last, weight.numel())
+    return read
 
 
 def _sizes(linear: torch.nn.Linear | Conv1D) -> tuple[int, int]:

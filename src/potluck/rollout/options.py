@@ -31,7 +31,8 @@ URL = re.compile(r"https?://[^\s/@?#:][^\s/@?#]*(/[^\s?#]*)?")
 class Writing:
     """Size of one writing: ``rows`` completions at once of so many ``problems``; ``prompt`` and
     ``longest`` are the tokens of the longest prompt, alone and with its completion. ``held_in`` is
-    the format of the weights while they are trained."""
+    the format of the weights while they are trained, ``scatter`` a factor on what small tensors
+    take: 1 where they lie without gaps."""
 
     shape: "Shape"
     rows: int
@@ -41,6 +42,7 @@ class Writing:
     dtype: str
     held_in: str
     attention: str
+    scatter: float = 1.0
 
 
 class EngineOptions(Options, frozen=True, kw_only=True):
@@ -113,11 +115,12 @@ class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag=
         shape, each = writing.shape, BYTES[writing.dtype]
         copied = shape.parameters if writing.dtype != writing.held_in else 0
         cache = 2 * shape.keys * each
+        caches = round(writing.scatter * cache * shape.layers)
         layer = 3 * (shape.intermediate + shape.hidden) * each
         spread = 2 * (shape.keys + shape.attention * (writing.attention == "eager")) * each
-        reading = writing.problems * writing.prompt * (cache * shape.layers + layer)
+        reading = writing.problems * writing.prompt * (caches + layer)
         tokens = writing.rows * writing.longest
-        drawing = tokens * cache * shape.layers
+        drawing = tokens * caches
         drawing += max(tokens * spread, writing.rows * shape.vocabulary * (each + 24))
         return copied * each + max(reading, drawing)
 
