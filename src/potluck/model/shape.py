@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
@@ -69,7 +70,7 @@ def _normalised(network: torch.nn.Module, of_heads: Mapping[str, int]) -> int:
     read = 0
     for name, module in network.named_modules():
         *path, last = name.split(".")
-        weight = getattr(module, "weight", None)
+        weight: Any = getattr(module, "weight", None)
         is_norm = "norm" in type(module).__name__.lower() and weight is not None
         # Layers are numbered; what stands behind the last one has no number in its name.
         if is_norm and any(part.isdigit() for part in path):
