@@ -1,4 +1,4 @@
-"""A prompt that several rows share is read once: the same numbers as of whole rows, gradient too."""
+"""A prompt that several rows share is read once: the same numbers as of whole rows."""
 
 import functools
 from dataclasses import replace
