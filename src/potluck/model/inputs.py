@@ -17,6 +17,7 @@ predict a completion's token, D numbers of a hidden state.
 import inspect
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,8 @@ more than one, and prompts of unlike length need a mask."""
 KEPT_OF_A_REPEATED_TOKEN = 0.15
 """Keys and values of a token, as a share of all its activations that a backward pass needs: about
 .1 where a model has as many heads for keys as for queries, less where it has fewer."""
+TOKENS_OF_A_PASS = 64
+"""Tokens of padding that are worth a pass of their own."""
 ROPES_BY_LENGTH = ("longrope", "dynamic")
 """Rotary embeddings that turn all positions by the length of the pass: a prompt that is read alone
 gets other keys than one that is read with its completion."""
@@ -64,16 +67,24 @@ def own_input(token_T: np.ndarray, observed: Observed) -> tuple[np.ndarray, np.n
     return np.concatenate([*parts, token_T[done:-1]]), place_T
 
 
-def read_tokens(prompts: Ids, tokens: Ids, observed: Sequence[Observed]) -> tuple[int, int]:
+def read_tokens(
+    prompts: Ids, tokens: Ids, observed: Sequence[Observed], *, in_one_pass: bool = False
+) -> tuple[int, int]:
     """Count the tokens that a pass over these rows reads, padding included: of whole rows, and with
-    each prompt read once."""
-    own = [
+    each prompt read once, and then the rows' own parts (``in_one_pass``: in one)."""
+    own = own_lengths(tokens, observed)
+    whole = max(len(prompt_P) + size for prompt_P, size in zip(prompts, own, strict=True))
+    cut = [max(own) + 1] if in_one_pass else lengths_of_passes(own)
+    behind = sum(min(length for length in cut if length > size) - 1 for size in own)
+    return len(own) * whole, len(grouped(prompts)) * max(map(len, prompts)) + behind
+
+
+def own_lengths(tokens: Ids, observed: Sequence[Observed]) -> list[int]:
+    """Count the tokens that each row reads behind its prompt."""
+    return [
         len(token_T) - 1 + sum(len(ids) for _, ids in heard)
         for token_T, heard in zip(tokens, observed, strict=True)
     ]
-    whole = max(len(prompt_P) + size for prompt_P, size in zip(prompts, own, strict=True))
-    longest = max(map(len, prompts))
-    return len(prompts) * whole, len(grouped(prompts)) * longest + len(prompts) * max(own)
 
 
 def tokens_held(rows: int, prompts: int, longest_prompt: int, longest_own: int) -> int:
@@ -139,26 +150,33 @@ class WholeRows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class OwnParts:
+    """What some rows read behind their prompts, in one pass; padded at the end."""
+
+    count_Q: Tensor
+    """Number of these rows behind each prompt; they come in the order of the prompts."""
+    token_MS: Tensor
+    """No column if each predicts but one token, which the prompt does."""
+    predicts_MS: Tensor
+    """True where the next token is scored; a column more than ``token_MS``, as the first is for the
+    prompt's last token."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class SharedPrompts:
     """Prompts, each for several rows, and the rows' own parts.
 
     Prompts are padded at the start, so that all end in one column; their padding is masked, and
-    counts for no position. Own parts are padded at the end, as whole rows are.
+    counts for no position. Rows of unlike length are read in passes of their own, as they cannot be
+    sorted into micro-batches by their length: a prompt's rows stay together.
     """
 
     order: Sequence[int]
-    """Places of the rows, as they are read, in those that were given: those of a prompt together.
-    """
+    """Places of the rows, as they are read, in those that were given."""
     prompt_QP: Tensor
     real_QP: Tensor
     """False on padding."""
-    count_Q: Tensor
-    """Number of rows of each prompt."""
-    token_MS: Tensor
-    """What each row reads behind its prompt; no column if each predicts but one token."""
-    predicts_MS: Tensor
-    """True where the next token is scored; a column more than ``token_MS``, as the first is for the
-    prompt's last token."""
+    passes: Sequence[OwnParts]
 
     @classmethod
     def of(
@@ -168,57 +186,97 @@ class SharedPrompts:
         observed: Sequence[Observed],
         device: torch.device,
         *,
-        least_columns: int = 0,
+        in_one_pass: bool = False,
     ) -> "SharedPrompts":
-        """Put the rows of equal prompts together; ``least_columns`` is the width of ``token_MS`` at
-        least."""
+        """Put the rows of equal prompts together. ``in_one_pass``: read all own parts in one, even
+        if none has a token to read."""
         groups = grouped(prompts)
-        order = [row for rows in groups for row in rows]
-        inputs = [own_input(tokens[row], observed[row]) for row in order]
-        prompt_of_group = [prompts[rows[0]] for rows in groups]
-        length_Q1 = torch.tensor([[len(prompt_P)] for prompt_P in prompt_of_group])
-        longest = int(length_Q1.max())
-        real_QP = torch.arange(longest) >= longest - length_Q1
-        prompt_QP = torch.stack([_from_the_end(prompt_P, longest) for prompt_P in prompt_of_group])
-        token_MS = _padded([own_S for own_S, _ in inputs], device, least_columns=least_columns)
+        inputs = [own_input(*each) for each in zip(tokens, observed, strict=True)]
+        size = [len(own_S) for own_S, _ in inputs]
+        cut = [max(size) + 1] if in_one_pass else lengths_of_passes(size)
+
+        order, passes, shortest = list[int](), list[OwnParts](), 0
+        for longest in sorted(cut):
+            parts = [[row for row in rows if shortest <= size[row] < longest] for rows in groups]
+            chosen = [row for rows in parts for row in rows]
+            own = [inputs[row][0] for row in chosen]
+            token_MS = _padded(own, device, least_columns=int(in_one_pass))
+            predicts_MS = _marked([inputs[row][1] for row in chosen], token_MS.shape[1] + 1, device)
+            count_Q = torch.tensor([len(rows) for rows in parts], device=device)
+            passes.append(OwnParts(count_Q, token_MS, predicts_MS))
+            order += chosen
+            shortest = longest
+
+        asked = [prompts[rows[0]] for rows in groups]
+        length_Q1 = torch.tensor([[len(prompt_P)] for prompt_P in asked])
+        columns = int(length_Q1.max())
         return cls(
             order=order,
-            prompt_QP=prompt_QP.to(device),
-            real_QP=real_QP.to(device),
-            count_Q=torch.tensor([len(rows) for rows in groups], device=device),
-            token_MS=token_MS,
-            predicts_MS=_marked([place_T for _, place_T in inputs], token_MS.shape[1] + 1, device),
+            prompt_QP=torch.stack([_from_the_end(each, columns) for each in asked]).to(device),
+            real_QP=(torch.arange(columns) >= columns - length_Q1).to(device),
+            passes=passes,
         )
 
     def hidden(self, network: PreTrainedModel) -> tuple[Tensor, type[ModelOutput]]:
         """Compute hidden_XD, the last hidden states in the places that predict; and the kind of
         what the body returns."""
         cache = DynamicCache(config=network.config)
-        body: Any = network.get_decoder()
-        takes_positions = "position_ids" in inspect.signature(body.forward).parameters
+        out = self._read(network, cache, self.prompt_QP, self.real_QP)
+        last_Q1D = out.last_hidden_state[:, -1:]
+        found = [self._behind(network, cache, last_Q1D, own) for own in self.passes]
+        return torch.cat(found), type(out)
 
-        def read(token_NS: Tensor, real_NC: Tensor) -> Any:
-            # Prompts of one length need no mask, which is the fast path of every attention kernel.
-            masked = {}
-            if not is_even:
-                masked["attention_mask"] = real_NC
-                if takes_positions:
-                    place_NC = real_NC.cumsum(dim=1) - 1
-                    masked["position_ids"] = place_NC[:, -token_NS.shape[1] :].clamp(min=0)
-            given = {"past_key_values": cache, "use_cache": True, **masked}
-            return body(input_ids=token_NS, **given)
-
-        is_even = bool(self.real_QP.all())
-        out = read(self.prompt_QP, self.real_QP)
-        hidden_MSD = out.last_hidden_state[:, -1:].repeat_interleave(self.count_Q, dim=0)
-        if self.token_MS.shape[1]:
+    def _behind(
+        self, network: PreTrainedModel, prompts: DynamicCache, last_Q1D: Tensor, own: OwnParts
+    ) -> Tensor:
+        """Compute hidden_XD of some rows behind prompts that ``prompts`` has read."""
+        hidden_MSD = last_Q1D.repeat_interleave(own.count_Q, dim=0)
+        if own.token_MS.shape[1]:
+            cache = copy(prompts)
+            cache.layers = [copy(layer) for layer in prompts.layers]
             # Its annotation says int, but a count for each row is what it hands on to torch.
-            cache.batch_repeat_interleave(self.count_Q)  # type: ignore[arg-type]
-            real_MP = self.real_QP.repeat_interleave(self.count_Q, dim=0)
-            real_MC = torch.cat([real_MP, torch.ones_like(self.token_MS, dtype=torch.bool)], dim=1)
-            behind = read(self.token_MS, real_MC).last_hidden_state
-            hidden_MSD = torch.cat([hidden_MSD, behind], dim=1)
-        return hidden_MSD[self.predicts_MS], type(out)
+            cache.batch_repeat_interleave(own.count_Q)  # type: ignore[arg-type]
+            real_MP = self.real_QP.repeat_interleave(own.count_Q, dim=0)
+            real_MC = torch.cat([real_MP, torch.ones_like(own.token_MS, dtype=torch.bool)], dim=1)
+            out = self._read(network, cache, own.token_MS, real_MC)
+            hidden_MSD = torch.cat([hidden_MSD, out.last_hidden_state], dim=1)
+        return hidden_MSD[own.predicts_MS]
+
+    def _read(
+        self, network: PreTrainedModel, cache: DynamicCache, token_NS: Tensor, real_NC: Tensor
+    ) -> Any:
+        """Read some columns behind those in the cache; ``real_NC`` tells of all which are real."""
+        body: Any = network.get_decoder()
+        masked = {}
+        # Prompts of one length need no mask, which is the fast path of every attention kernel.
+        if not self.real_QP.all():
+            masked["attention_mask"] = real_NC
+            if "position_ids" in inspect.signature(body.forward).parameters:
+                place_NC = real_NC.cumsum(dim=1) - 1
+                masked["position_ids"] = place_NC[:, -token_NS.shape[1] :].clamp(min=0)
+        return body(input_ids=token_NS, past_key_values=cache, use_cache=True, **masked)
+
+
+def lengths_of_passes(size: Sequence[int]) -> list[int]:
+    """Cut rows of these lengths into passes: return of each the length below which its rows are.
+    Each further pass saves at least TOKENS_OF_A_PASS of padding.
+
+    >>> lengths_of_passes([100, 100, 3, 4])
+    [101, 100]
+    """
+    ordered = sorted(size, reverse=True)
+    most = ordered[0]
+
+    def saved(at: int) -> int:
+        """Padding that rows ``at`` and shorter are without, in a pass of their own."""
+        return (len(ordered) - at) * (most - ordered[at])
+
+    best = max(range(len(ordered)), key=saved)
+    if saved(best) < TOKENS_OF_A_PASS:
+        return [most + 1]
+    # Those before it are as long as it at least, and may be cut once more.
+    longer, shorter = ordered[:best], ordered[best:]
+    return [*lengths_of_passes(longer), *lengths_of_passes(shorter)]
 
 
 Inputs = WholeRows | SharedPrompts

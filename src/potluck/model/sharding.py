@@ -51,12 +51,14 @@ class ShardedModel(LanguageModel):
         """Read prompts once on all processes or on none, as each layer is gathered by all."""
         if not self.shares_prompts:
             return WholeRows.of(prompts, tokens, observed, self.device)
-        counts = torch.tensor(read_tokens(prompts, tokens, observed), device=self.device)
+        # Each pass is made by all.
+        counts = torch.tensor(
+            read_tokens(prompts, tokens, observed, in_one_pass=True), device=self.device
+        )
         torch.distributed.all_reduce(counts)
         if not pays(*counts.tolist()):
             return WholeRows.of(prompts, tokens, observed, self.device)
-        # The second pass is made by all, too.
-        return SharedPrompts.of(prompts, tokens, observed, self.device, least_columns=1)
+        return SharedPrompts.of(prompts, tokens, observed, self.device, in_one_pass=True)
 
     def replica(self, dtype: torch.dtype) -> LanguageModel:
         """Make a copy to write with; its buffers are not rounded, its scorer is not its own."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from potluck.model import LanguageModel
-from potluck.model.inputs import tokens_held
+from potluck.model.inputs import pays, tokens_held
 from potluck.model.sharding import full_tensor
 from potluck.node.learning.batch import Batch
 from potluck.node.learning.group import ProcessGroup
@@ -88,12 +88,20 @@ def micro_batches(
     """Cut the rows ``row_X`` into parts of at most ``token_budget`` tokens, by ``tokens_held``.
 
     Longest first, so rows of like length share one (little padding), and what does not fit into
-    memory fails in the first seconds. Where the model reads a shared prompt once, the rows of a
-    prompt stay together. A row that is longer than the budget gets a part of its own.
+    memory fails in the first seconds. Where the model reads a shared prompt once, and that pays for
+    these rows together, the rows of a prompt stay together. A row that is longer than the budget
+    gets a part of its own.
     """
     size_B = batch.read_tokens()
     rows = sorted(row_X.tolist(), key=lambda row: -size_B[row])
-    key_of = {row: batch.prompts[row].tobytes() if shares_prompts else row for row in rows}
+    key_of: dict[int, object] = {row: row for row in rows}
+    if shares_prompts:
+        prompts = {row: batch.prompts[row].tobytes() for row in rows}
+        read_once = {prompts[row]: len(batch.prompts[row]) for row in rows}
+        repeated = sum(len(batch.prompts[row]) for row in rows) - sum(read_once.values())
+        whole = sum(size_B[row] for row in rows)
+        if pays(whole, whole - repeated):
+            key_of = dict(prompts)
     groups = dict[object, list[int]]()
     for row in rows:  # so groups are in the order of their longest rows
         groups.setdefault(key_of[row], []).append(row)
