@@ -35,6 +35,7 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from potluck.config import NodeConfig
+from potluck.model.inputs import WholeRows
 from potluck.model.policy import Scorer
 
 SHAPE = "Qwen2, 4 layers, hidden 896, MLP 4864, 14 heads (2 for keys), vocabulary 151936, tied"
@@ -148,11 +149,12 @@ def prepare(name: str, network: PreTrainedModel, *, rows: int, tokens: int) -> C
     predicts_MS[:, -written:] = True
     wanted_X = torch.randint(0, vocabulary, (rows * written,))
     scorer = Scorer(network, vocabulary)
+    whole = WholeRows(order=range(rows), token_MS=token_MS, predicts_MS=predicts_MS)
     match name:
         case "plain":
             return lambda: (-plain(network, token_MS, predicts_MS, wanted_X).mean()).backward()
         case "chunked":
-            return lambda: (-scorer(token_MS, predicts_MS, wanted_X, 1.0)[0].mean()).backward()
+            return lambda: (-scorer(whole, wanted_X, 1.0)[0].mean()).backward()
         case "body":
             return lambda: (
                 network.base_model(input_ids=token_MS, use_cache=False)
@@ -161,7 +163,7 @@ def prepare(name: str, network: PreTrainedModel, *, rows: int, tokens: int) -> C
                 .backward()
             )
         case _:
-            return alone(network, scorer, token_MS, predicts_MS, wanted_X)
+            return alone(network, scorer, whole, wanted_X)
 
 
 def plain(
@@ -182,17 +184,16 @@ def plain(
 def alone(
     network: PreTrainedModel,
     scorer: Scorer,
-    token_MS: Tensor,
-    predicts_MS: Tensor,
+    whole: WholeRows,
     wanted_X: Tensor,
 ) -> Callable[[], None]:
     """The scorer on hidden states that need a gradient and come from nowhere."""
     body = network.base_model
     with torch.no_grad():
-        kind = type(body(input_ids=token_MS[:1, :2], use_cache=False))
-    hidden_MSD = torch.randn(*token_MS.shape, network.config.hidden_size, requires_grad=True)
+        kind = type(body(input_ids=whole.token_MS[:1, :2], use_cache=False))
+    hidden_MSD = torch.randn(*whole.token_MS.shape, network.config.hidden_size, requires_grad=True)
     body.forward = lambda **_: kind(last_hidden_state=hidden_MSD)
-    return lambda: (-scorer(token_MS, predicts_MS, wanted_X, 1.0)[0].mean()).backward()
+    return lambda: (-scorer(whole, wanted_X, 1.0)[0].mean()).backward()
 
 
 if __name__ == "__main__":

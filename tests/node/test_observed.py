@@ -4,6 +4,8 @@ The oracle is that of ``test_learner.py``: a forward pass of all ids before a to
 """
 
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -104,10 +106,11 @@ def test_only_sampled_tokens_are_ever_asked_for(monkeypatch):
     policy, groups, asked = tiny.policy(), episodes(), []
     plain = policy.scorer.forward
 
-    def forward(token_MS, predicts_MS, wanted_X, temperature):
+    def forward(inputs, wanted_X, temperature):
         asked.extend(wanted_X.tolist())
-        assert int(predicts_MS.sum()) == len(wanted_X)
-        return plain(token_MS, predicts_MS, wanted_X, temperature)
+        passes = getattr(inputs, "passes", [inputs])
+        assert sum(int(each.predicts_MS.sum()) for each in passes) == len(wanted_X)
+        return plain(inputs, wanted_X, temperature)
 
     batch = packed(policy, groups)
     learner = learner_of(policy, ObjectiveConfig(**METHODS["nois"].fields))
@@ -130,16 +133,44 @@ def test_a_gap_to_what_was_written_is_measured_behind_what_was_heard():
 
 def test_micro_batches_cover_every_row_once_within_the_budget_longest_first():
     batch = packed(tiny.policy(), episodes(groups=5))
-    read = zip(batch.prompts, batch.tokens, batch.observed, strict=True)
-    size = [len(p) + len(t) + sum(len(ids) for _, ids in heard) for p, t, heard in read]
+    size = sizes_of(batch)
     rows = torch.arange(len(size))
-    pieces = [piece.tolist() for piece in micro_batches(batch, rows, token_budget=40)]
+    cut = partial(micro_batches, batch, rows, shares_prompts=False)
+    pieces = [piece.tolist() for piece in cut(token_budget=40)]
     assert sorted(row for piece in pieces for row in piece) == rows.tolist()
     assert all(len(piece) * max(size[row] for row in piece) <= 40 for piece in pieces)
     lengths = [size[row] for piece in pieces for row in piece]
     assert lengths == sorted(lengths, reverse=True)
-    alone = [piece.tolist() for piece in micro_batches(batch, rows, token_budget=1)]
+    alone = [piece.tolist() for piece in cut(token_budget=1)]
     assert sorted(alone) == [[row] for row in rows.tolist()]
+
+
+def sizes_of(batch):
+    read = zip(batch.prompts, batch.tokens, batch.observed, strict=True)
+    return [len(p) + len(t) + sum(len(ids) for _, ids in heard) for p, t, heard in read]
+
+
+@pytest.mark.parametrize("budget", [1, 60, 150, 400, 10_000])
+def test_micro_batches_keep_the_rows_of_a_prompt_together(budget):
+    batch = packed(tiny.policy(), episodes(groups=5))
+    size, rows = sizes_of(batch), torch.arange(len(batch.tokens))
+    pieces = [
+        piece.tolist()
+        for piece in micro_batches(batch, rows, token_budget=budget, shares_prompts=True)
+    ]
+    assert sorted(row for piece in pieces for row in piece) == rows.tolist()
+    for piece in pieces:
+        prompts = {batch.prompts[row].tobytes() for row in piece}
+        longest = max(len(batch.prompts[row]) for row in piece)
+        own = max(size[row] - len(batch.prompts[row]) for row in piece)
+        whole, shared = len(piece) * (longest + own), len(prompts) * longest + len(piece) * own
+        # Never more than reading each row whole may hold.
+        assert min(whole, shared + 0.1 * len(piece) * longest) <= budget or len(piece) == 1
+    order = [batch.prompts[row].tobytes() for piece in pieces for row in piece]
+    changes = sum(one != other for one, other in pairwise(order))
+    assert changes == len(set(order)) - 1, "a prompt's rows come one behind another"
+    first = [max(size[row] for row in piece) for piece in pieces]
+    assert first[0] == max(size)
 
 
 def test_bytes_of_an_episode_are_those_of_its_turns_as_they_travel():

@@ -5,25 +5,32 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.generic import ModelOutput
 
 from potluck.model.digest import require_base, stored_type
+from potluck.model.inputs import (
+    Ids,
+    Inputs,
+    SharedPrompts,
+    WholeRows,
+    can_share_prompts,
+    model_input,
+    pays,
+    read_tokens,
+)
 from potluck.model.loading import ModelError, load_network, load_tokenizer, stop_ids
 from potluck.model.prompt import Variables
 from potluck.model.reader import Reader
 from potluck.types import ChatTemplate, Completion, Observed
-
-Ids = Sequence[np.ndarray]
 
 GIVE_BACK = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
 """glibc's function that gives free memory back to the system; None: another C library."""
@@ -115,9 +122,9 @@ class LanguageModel(Reader):
         float32, with gradient; 0 on padding, through which none flows. ``observed`` is what the
         model reads within each completion; empty: nothing in any.
 
-        Rows are padded at the end, which causal attention never sees, so no attention mask is
-        needed and the pad id means nothing. The head sees only the positions that predict a
-        completion's token, some at a time.
+        A prompt that several rows share is read once for all of them, where that pays
+        (``inputs.py``). The head sees only the positions that predict a completion's token, some
+        at a time.
         """
         return self.logp_and_entropy(prompts, tokens, temperature=temperature, observed=observed)[0]
 
@@ -126,22 +133,37 @@ class LanguageModel(Reader):
     ) -> tuple[Tensor, Tensor]:
         """Compute ``logp``, and entropy_MT: that of the model in the place of each token, nats,
         float32, without gradient; 0 on padding."""
-        given = zip(prompts, tokens, observed or [()] * len(tokens), strict=True)
-        inputs = [model_input(*each) for each in given]
-        rows = [torch.from_numpy(input_S).long() for input_S, _ in inputs]
-        token_MS = pad_sequence(rows, batch_first=True).to(self.device)
-        length_M = torch.tensor([len(t) for t in tokens])
-        predicts_MS = np.zeros(token_MS.shape, bool)
-        for predicts_S, (_, place_T) in zip(predicts_MS, inputs, strict=True):
-            predicts_S[place_T] = True
-        wanted_X = torch.from_numpy(np.concatenate(tokens)).long().to(self.device)
-        places_MS = torch.from_numpy(predicts_MS).to(self.device)
+        inputs = self._inputs(prompts, tokens, observed or [()] * len(tokens))
+        ordered = [tokens[row] for row in inputs.order]
+        wanted_X = torch.from_numpy(np.concatenate(ordered)).long().to(self.device)
         with self._rounding():
-            found = self.scorer(token_MS, places_MS, wanted_X, temperature)
+            found = self.scorer(inputs, wanted_X, temperature)
+        length_M = torch.tensor([len(token_T) for token_T in ordered])
         mask_MT = (torch.arange(int(length_M.max())) < length_M[:, None]).to(self.device)
         nothing_MT = torch.zeros(mask_MT.shape, device=self.device)
-        logp_MT, entropy_MT = (nothing_MT.masked_scatter(mask_MT, each_X) for each_X in found)
+        as_given_M = torch.tensor(inputs.order, device=self.device).argsort()
+        logp_MT, entropy_MT = (
+            nothing_MT.masked_scatter(mask_MT, each_X)[as_given_M] for each_X in found
+        )
         return logp_MT, entropy_MT
+
+    @cached_property
+    def _can_share_prompts(self) -> bool:
+        return can_share_prompts(self.network)
+
+    @property
+    def shares_prompts(self) -> bool:
+        """True: a prompt that several rows share is read once for all of them. Not where layers
+        compute their activations twice: transformers then drops what they have read."""
+        computes_twice = self.network.training and any(
+            getattr(module, "gradient_checkpointing", False) for module in self.network.modules()
+        )
+        return self._can_share_prompts and not computes_twice
+
+    def _inputs(self, prompts: Ids, tokens: Ids, observed: Sequence[Observed]) -> Inputs:
+        if self.shares_prompts and pays(*read_tokens(prompts, tokens, observed)):
+            return SharedPrompts.of(prompts, tokens, observed, self.device)
+        return WholeRows.of(prompts, tokens, observed, self.device)
 
     def next_logp(
         self, prompt_P: np.ndarray, token_T: np.ndarray, observed: Observed = ()
@@ -185,20 +207,6 @@ class LanguageModel(Reader):
             GIVE_BACK(0)
 
 
-def model_input(
-    prompt_P: np.ndarray, token_T: np.ndarray, observed: Observed
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return what the model reads of a completion, and place_T: where in it each token is
-    predicted. The last token of a completion predicts nothing that counts."""
-    place_T = np.arange(len(prompt_P) - 1, len(prompt_P) - 1 + len(token_T))
-    parts, done = [prompt_P], 0
-    for at, heard in observed:
-        parts += [token_T[done:at], heard]
-        place_T[at:] += len(heard)
-        done = at
-    return np.concatenate([*parts, token_T[done:-1]]), place_T
-
-
 LOGITS_AT_ONCE = 2**25  # numbers: 128 MiB in float32; with 151,936 tokens, chunks of 220 positions
 
 
@@ -228,17 +236,16 @@ class Scorer(torch.nn.Module):
         # One token shows whether the network calls the body, which no name tells.
         with torch.no_grad():
             one = torch.zeros(1, 1, dtype=torch.long, device=network.device)
-            self(one, one == 0, one[0], 1.0)
+            self(WholeRows(order=[0], token_MS=one, predicts_MS=one == 0), one[0], 1.0)
 
     def forward(
-        self, token_MS: Tensor, predicts_MS: Tensor, wanted_X: Tensor, temperature: float
+        self, inputs: Inputs, wanted_X: Tensor, temperature: float
     ) -> tuple[Tensor, Tensor]:
         """Compute logp_X: log_softmax(logits / T)[wanted], nats, float32, <= 0; and entropy_X, of
-        the whole distribution in each of these places, nats, without gradient. ``token_MS`` is the
-        model's input, ``predicts_MS`` has the X positions whose next tokens are ``wanted_X``.
+        the whole distribution in each of these places, nats, without gradient. ``inputs`` are what
+        the model reads, and the X places whose next tokens are ``wanted_X``.
         """
-        out = self.network.get_decoder()(input_ids=token_MS, use_cache=False)
-        hidden_XD, kind = out.last_hidden_state[predicts_MS], type(out)
+        hidden_XD, kind = inputs.hidden(self.network)
         vocabulary = self.network.get_output_embeddings().weight.shape[0]
         size = max(1, logits_at_once(hidden_XD.device.type) // vocabulary)
         if len(wanted_X) <= size:

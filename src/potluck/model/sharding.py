@@ -7,6 +7,7 @@ pass of the ``Scorer``. Writing, thousands of passes a token wide, is done with 
 ``forward`` (the head, a chunk at a time) would not be there.
 """
 
+from collections.abc import Sequence
 from copy import copy, deepcopy
 from typing import Any
 
@@ -17,7 +18,9 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
+from potluck.model.inputs import Ids, Inputs, SharedPrompts, WholeRows, pays, read_tokens
 from potluck.model.policy import LanguageModel
+from potluck.types import Observed
 
 
 class ShardedModel(LanguageModel):
@@ -43,6 +46,19 @@ class ShardedModel(LanguageModel):
             fully_shard(layer, mesh=mesh)
         # The head is used in the last step forward and the first one backward.
         fully_shard(policy.scorer, mesh=mesh, reshard_after_forward=False)
+
+    def _inputs(self, prompts: Ids, tokens: Ids, observed: Sequence[Observed]) -> Inputs:
+        """Read prompts once on all processes or on none, as each layer is gathered by all."""
+        if not self.shares_prompts:
+            return WholeRows.of(prompts, tokens, observed, self.device)
+        # Each pass is made by all.
+        counts = torch.tensor(
+            read_tokens(prompts, tokens, observed, in_one_pass=True), device=self.device
+        )
+        torch.distributed.all_reduce(counts)
+        if not pays(*counts.tolist()):
+            return WholeRows.of(prompts, tokens, observed, self.device)
+        return SharedPrompts.of(prompts, tokens, observed, self.device, in_one_pass=True)
 
     def replica(self, dtype: torch.dtype) -> LanguageModel:
         """Make a copy to write with; its buffers are not rounded, its scorer is not its own."""

@@ -209,7 +209,14 @@ class Learner(Learning):
         return Gradient(tensors, loss, norm_of(tensors))
 
     def _portions(self, batch: Batch, rows_B: Tensor, progress: Progress) -> Iterator[Portion]:
-        return portions_of(batch, rows_B, self.micro_batch_tokens, self.processes, progress)
+        return portions_of(
+            batch,
+            rows_B,
+            token_budget=self.micro_batch_tokens,
+            shares_prompts=self.policy.shares_prompts,
+            processes=self.processes,
+            progress=progress,
+        )
 
     def _forward(self, portion: Portion, scored: Scored, kl_B: Tensor, *, is_first: bool) -> Tensor:
         """Compute ln pi_theta of a portion's rows; in their first pass it is ln pi_start, too."""

@@ -6,6 +6,7 @@ step of a pass; one that has no rows left goes through a row of another's.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from potluck.model import LanguageModel
+from potluck.model.inputs import pays, tokens_held
 from potluck.model.sharding import full_tensor
 from potluck.node.learning.batch import Batch
 from potluck.node.learning.group import ProcessGroup
@@ -60,11 +62,18 @@ class Portion(NamedTuple):
 
 
 def portions_of(
-    batch: Batch, rows_B: Tensor, token_budget: int, processes: ProcessGroup, progress: Progress
+    batch: Batch,
+    rows_B: Tensor,
+    *,
+    token_budget: int,
+    shares_prompts: bool,
+    processes: ProcessGroup,
+    progress: Progress,
 ) -> Iterator[Portion]:
     """Yield this process's portion of each step of a pass over ``rows_B``."""
-    row_X = rows_B.nonzero().squeeze(1)
-    micros, done = list(micro_batches(batch, row_X, token_budget=token_budget)), 0
+    row_X, done = rows_B.nonzero().squeeze(1), 0
+    cut = micro_batches(batch, row_X, token_budget=token_budget, shares_prompts=shares_prompts)
+    micros = list(cut)
     for first in range(0, len(micros), processes.size):
         step = micros[first : first + processes.size]
         row_M = step[processes.rank] if processes.rank < len(step) else row_X[:0]
@@ -73,18 +82,44 @@ def portions_of(
         progress(done, len(row_X))
 
 
-def micro_batches(batch: Batch, row_X: Tensor, *, token_budget: int) -> Iterator[Tensor]:
-    """Cut the rows ``row_X`` into parts of at most ``token_budget`` tokens, padding counted.
+def micro_batches(
+    batch: Batch, row_X: Tensor, *, token_budget: int, shares_prompts: bool
+) -> Iterator[Tensor]:
+    """Cut the rows ``row_X`` into parts of at most ``token_budget`` tokens, by ``tokens_held``.
 
     Longest first, so rows of like length share one (little padding), and what does not fit into
-    memory fails in the first seconds. A row that is longer than the budget gets one of its own.
+    memory fails in the first seconds. Where the model reads a shared prompt once, and that pays for
+    these rows together, the rows of a prompt stay together. A row that is longer than the budget
+    gets a part of its own.
     """
     size_B = batch.read_tokens()
     rows = sorted(row_X.tolist(), key=lambda row: -size_B[row])
-    while rows:
-        count = max(1, token_budget // size_B[rows[0]])
-        yield torch.tensor(rows[:count])
-        rows = rows[count:]
+    key_of: dict[int, object] = {row: row for row in rows}
+    if shares_prompts:
+        prompts = {row: batch.prompts[row].tobytes() for row in rows}
+        read_once = {prompts[row]: len(batch.prompts[row]) for row in rows}
+        repeated = sum(len(batch.prompts[row]) for row in rows) - sum(read_once.values())
+        whole = sum(size_B[row] for row in rows)
+        if pays(whole, whole - repeated):
+            key_of = dict(prompts)
+    groups = dict[object, list[int]]()
+    for row in rows:  # so groups are in the order of their longest rows
+        groups.setdefault(key_of[row], []).append(row)
+
+    part, keys, prompt, own = list[int](), set[object](), 0, 0
+    for row in chain.from_iterable(groups.values()):
+        of_row = len(batch.prompts[row])
+        wider = max(prompt, of_row), max(own, size_B[row] - of_row)
+        held = tokens_held(len(part) + 1, len(keys | {key_of[row]}), *wider)
+        if part and held > token_budget:
+            yield torch.tensor(part)
+            part, keys = [], set()
+            wider = of_row, size_B[row] - of_row
+        part.append(row)
+        keys.add(key_of[row])
+        prompt, own = wider
+    if part:
+        yield torch.tensor(part)
 
 
 def has_dropout(policy: LanguageModel) -> bool:
