@@ -249,8 +249,7 @@ def best_constant(problems: Iterable[Problem]) -> Constant | None:
 def constant_worth_telling(problems: Sequence[Problem]) -> Constant | None:
     """Find what one answer to all ``problems`` earns; None: it is not known, or little."""
     found = best_constant(problems)
-    is_told = found and found.share >= WORTH_TELLING and len(problems) >= FEWEST_TOLD
-    return found if is_told else None
+    return found if found and found.share >= WORTH_TELLING else None
 
 
 def constants(task: Task) -> Iterator[str]:
@@ -260,7 +259,8 @@ def constants(task: Task) -> Iterator[str]:
     for split in get_args(Split):
         ids = task.ids(split)
         problems = [task.problem(id) for id in ids]
-        if found := constant_worth_telling(problems):
+        found = constant_worth_telling(problems)
+        if found and len(problems) >= FEWEST_TOLD:
             blind = guess(task, problems)
             beside = "" if blind is None else f" (a guess among the options {blind:.2f})"
             yield (

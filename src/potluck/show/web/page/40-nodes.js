@@ -23,7 +23,7 @@ const PHASES = {
   evaluate: "being evaluated",
 };
 
-const NOTHING = {
+const FAULTS = {
   cut: "cut off",
   empty: "empty",
   form: "not in the form of an answer",
@@ -33,11 +33,11 @@ const NOTHING = {
 /** Why a node's completions of its last round earned nothing, the commonest reason first. */
 function nothingOf(view, name) {
   const columns = view.curves?.[name]?.columns ?? {};
-  const counts = Object.keys(NOTHING)
+  const counts = Object.keys(FAULTS)
     .map((kind) => [kind, columns[`own_earned_nothing/${kind}`]?.at(-1) ?? 0])
     .filter(([, count]) => count > 0)
     .sort(([, one], [, other]) => other - one);
-  const words = counts.map(([kind, count]) => `${plain(count)} ${NOTHING[kind]}`);
+  const words = counts.map(([kind, count]) => `${plain(count)} ${FAULTS[kind]}`);
   return words.length ? `earned 0 in the last round: ${words.join(", ")}` : "";
 }
 
