@@ -133,7 +133,7 @@ def test_a_stop_token_that_the_model_lacks_is_refused():
     made = tiny.policy()
     with pytest.raises(
         ModelError,
-        match=r"stop names '<\|end\|>', which is no token .*; expected single tokens",
+        match=r"stop names '<\|end\|>', which is no token .*; a text of several ends a completion",
     ):
         LanguageModel(made.network, made.tokenizer, stop=["<|end|>"])
 
