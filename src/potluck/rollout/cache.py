@@ -37,8 +37,6 @@ STATEFUL = frozenset(
 )
 """Types of models with recurrent layers that write and learn alike: padding before a prompt leaves
 their states at 0, as no layer there adds a bias."""
-
-
 Layer = Any
 """A layer of a cache; transformers has no one type for all of them."""
 
