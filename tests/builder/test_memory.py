@@ -108,8 +108,9 @@ def learning(policy, run, author="a"):
     completions = tuple(
         Completion("p", by, i, tokens, logp, "length") for i, by in enumerate(authors)
     )
+    prompts = tuple(np.full(PROMPT, at // (ROWS // 2), np.int32) for at in range(ROWS))
     batch = Batch(
-        completions, (np.ones(PROMPT, np.int32),) * ROWS, (tokens,) * ROWS, ((),) * ROWS,
+        completions, prompts, (tokens,) * ROWS, ((),) * ROWS,
         torch.full((ROWS, NEW), -1.0),
         torch.tensor([1.0, -1.0 if author == "a" else 1.0] * (ROWS // 2)),
         torch.ones(ROWS, NEW, dtype=torch.bool),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from potluck.config import ConfigError, LoraConfig, NodeConfig, RunConfig
+from potluck.model.inputs import pays, tokens_held
 from potluck.model.policy import logits_at_once
 from potluck.model.shape import Shape
 from potluck.model.training import targets_of
@@ -124,13 +125,14 @@ def memory_of(
     # The start model, beside the one that moves away from it; under an adapter it is there anyway.
     reference = BYTES[node.dtype] * shape.parameters
     kept = reference if config.objective.beta and not node.lora else 0
+    read = _micro_batch(node, shape, rows, config.group_size, min(new, longest), longest)
     return Memory(
         weights=4 * trained + held * frozen + kept,
         moments=MOMENTS[node.optimizer] * trained,
         tokenizers=0 if gpu else TOKENIZERS * TOKENIZER_BYTES * shape.vocabulary,
         writing=_writing(node, shape, own, problems, prompts.longest, longest, gpu=gpu),
         evaluating=_writing(node, shape, evaluated, evaluated, prompts.longest, at_end, gpu=gpu),
-        learning=apart + _learning(node, shape, trained, rows, new, longest, gpu=gpu),
+        learning=apart + _learning(node, shape, trained, read, gpu=gpu),
     )
 
 
@@ -186,13 +188,52 @@ def _writing(
     )
 
 
-def _learning(
-    node: NodeConfig, shape: Shape, trained: int, rows: int, new: int, longest: int, *, gpu: bool
-) -> int:
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """The largest one of a round."""
+
+    tokens: int
+    """Number that the model reads, padding included."""
+    asked: int
+    """Number of tokens that it scores."""
+    longest: int
+    """Tokens of the longest row, with its prompt."""
+    repeated: int
+    """Tokens of prompts that are read once, times their rows, of which each has a copy of the keys
+    and values; 0: each row is read with its prompt."""
+
+
+def _micro_batch(
+    node: NodeConfig, shape: Shape, rows: int, group_size: int, new: int, longest: int
+) -> MicroBatch:
+    """Find the largest micro-batch of rows of like length, as ``passes.micro_batches`` cuts it."""
+    prompt, own = longest - new, new
+    whole = min(max(1, node.micro_batch_tokens // longest), rows)
+    plain = MicroBatch(whole * longest, whole * new, longest, repeated=0)
+    if node.gradient_checkpointing or not shape.shares_prompts or prompt < 1:
+        return plain
+
+    def prompts(count: int) -> int:
+        return -(-count // group_size)
+
+    if not pays(rows * longest, prompts(rows) * prompt + rows * own):
+        return plain
+    fitting = [
+        count
+        for count in range(1, rows + 1)
+        if tokens_held(count, prompts(count), prompt, own) <= node.micro_batch_tokens
+    ]
+    count = max(fitting, default=1)
+    read = prompts(count) * prompt + count * own
+    if not pays(count * longest, read):
+        return plain
+    return MicroBatch(read, count * new, longest, repeated=count * prompt)
+
+
+def _learning(node: NodeConfig, shape: Shape, trained: int, read: MicroBatch, *, gpu: bool) -> int:
     """Count the bytes of gradients and of the most that stands beside them at any moment."""
     each = BYTES[node.dtype]
-    count = min(max(1, node.micro_batch_tokens // longest), rows)
-    tokens, asked = count * longest, count * min(new, longest)
+    tokens, asked, longest = read.tokens, read.asked, read.longest
     kept, passing, weight = _layer(node, shape, longest)
     # The hidden states between layers are as wide as the weights that they come from.
     between = (each if node.lora else 4) * shape.hidden * tokens
@@ -210,7 +251,8 @@ def _learning(
     if node.gradient_checkpointing:
         layers, layer, held = shape.layers * between, kept * tokens, 0
     else:
-        layers, layer, held = shape.layers * kept * tokens, 0, rounded
+        copies = 2 * each * shape.keys * read.repeated
+        layers, layer, held = shape.layers * (kept * tokens + copies), 0, rounded
     allocator = NO_GAPS if gpu else HEAP
     layers = _with_gaps(layers, node, shape, tokens, allocator)
     stays = layers if allocator.keeps_freed else 0

@@ -112,7 +112,10 @@ def can_share_prompts(network: PreTrainedModel) -> bool:
     rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
     if (rope.get("rope_type") or rope.get("type")) in ROPES_BY_LENGTH:
         return False
-    layers = DynamicCache(config=network.config).layers
+    try:
+        layers = DynamicCache(config=network.config).layers
+    except Exception:  # each model's configuration is code of its own
+        return False
     return not getattr(network, "_is_stateful", False) and all(
         type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers
     )

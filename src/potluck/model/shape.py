@@ -8,6 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 from transformers.pytorch_utils import Conv1D
 
+from potluck.model.inputs import can_share_prompts
 from potluck.model.loading import BUILDING
 
 
@@ -29,6 +30,7 @@ class Shape:
     linears: tuple[tuple[str, int, int], ...]  # (last part of its name, inputs, outputs) of each
     head: str  # its name among them
     model_type: str  # as transformers names it
+    shares_prompts: bool  # a prompt can be read once for its rows
 
 
 def shape_of(config: PreTrainedConfig) -> Shape:
@@ -62,6 +64,7 @@ def shape_of(config: PreTrainedConfig) -> Shape:
         ),
         head=next(name for name, module in named if module is network.get_output_embeddings()),
         model_type=config.model_type,
+        shares_prompts=can_share_prompts(network),
     )
 
 
