@@ -138,7 +138,7 @@ def test_measured_peaks_are_near_the_estimate():
         pytest.skip("POTLUCK_REAL_MODELS names no folder of pretrained models")
     benchmark = Path(__file__).parents[2] / "benchmarks" / "real_memory.py"
     small = ["group_size=4", "prompt=60", "new_tokens=8", "micro_batch_tokens=140", "rounds=1"]
-    chosen = ["--models", "smol", "--dtypes", "float32", "--ways", "full", "--set", *small]
+    chosen = ["--models", "smol", "--dtypes", "bfloat16", "--ways", "lora", "--set", *small]
     words = [sys.executable, str(benchmark), MODELS, *chosen]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     rows = [line.split(" | ") for line in done.stdout.splitlines()[2:]]
