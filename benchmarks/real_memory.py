@@ -33,7 +33,15 @@ import harness
 import transformers
 
 import potluck
-from potluck.builder.memory import CPU_BYTES, GIB, Memory, Prompts, bytes_together, memory_of
+from potluck.builder.memory import (
+    CPU_BYTES,
+    GIB,
+    Memory,
+    Prompts,
+    bytes_of_process,
+    bytes_together,
+    memory_of,
+)
 from potluck.config import LOCAL_SWARM, RunConfig, from_tree
 from potluck.launch import rounds
 from potluck.launch.in_process import join
@@ -138,17 +146,16 @@ def estimates(
         shape = shape_of(load_config(str(models / name)))
         prompts = Prompts(mean=longest[name], longest=longest[name])
         nodes.append(memory_of(config, name, shape, prompts, gpu=False))
-    processes = [[node] for node in nodes] if setting.apart else [nodes]
-    return [
-        {
-            phase: bytes_together(
-                [_only(node, part) for node in each], apart=False, overhead=CPU_BYTES
-            )
-            / GIB
-            for phase, part in zip(PHASES, PARTS, strict=True)
-        }
-        for each in processes
-    ]
+    found: list[dict[str, float]] = [{} for _ in (nodes if setting.apart else [nodes])]
+    for phase, part in zip(PHASES, PARTS, strict=True):
+        alone = [_only(node, part) for node in nodes]
+        if setting.apart:
+            needs = [CPU_BYTES + bytes_of_process(node, alone) for node in alone]
+        else:
+            needs = [bytes_together(alone, apart=False, overhead=CPU_BYTES)]
+        for of_process, bytes_needed in zip(found, needs, strict=True):
+            of_process[phase] = bytes_needed / GIB
+    return found
 
 
 def _only(node: Memory, part: str) -> Memory:

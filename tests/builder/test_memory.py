@@ -17,6 +17,7 @@ from potluck.builder.memory import (
     TOKENIZER_BYTES,
     TOKENIZERS,
     Prompts,
+    bytes_together,
     memory_of,
 )
 from potluck.config import LoraConfig, NodeConfig, RunConfig, SamplingConfig
@@ -278,3 +279,11 @@ def test_gaps_lie_between_small_tensors_of_a_cpu():
     layers = 28 * 712 * (4 * (6 * 1536 + 2 * 1536 + 2 * 256 + 4 * 8960) + 4 * 12)
     assert HEAP.scatter == 1.5
     assert with_gaps.learning > layers * HEAP.scatter
+
+
+def test_a_process_of_one_node_also_holds_a_tokenizer_of_each_other_one():
+    node = on(gpu=False)
+    apart = bytes_together([node, node, node], apart=True, overhead=0)
+    assert apart == 3 * node.peak + 3 * 2 * TOKENIZER_BYTES * 151_936
+    on_gpu = on(gpu=True)
+    assert bytes_together([on_gpu, on_gpu], apart=True, overhead=0) == 2 * on_gpu.peak

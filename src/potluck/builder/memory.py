@@ -25,8 +25,8 @@ CPU_BYTES = GIB * 15 // 32
 """Bytes of each process on a CPU: Python with torch, transformers and peft, as measured."""
 TOKENIZER_BYTES = 1024
 """Bytes of each token of a vocabulary in each tokenizer that is loaded; measured: 380 to 1,100."""
-TOKENIZERS = 2
-"""Tokenizers of each node: one of the look at the recipe, and the model's."""
+TOKENIZERS = 3
+"""Tokenizers of each node: of the look at the recipe, of the model and of the exchange."""
 MAPPED_BYTES = 2**25
 """Size from which glibc takes no piece of its heap for a tensor, but pages that it gives back."""
 TIGHT = 0.9
@@ -304,8 +304,15 @@ def bytes_together(nodes: Sequence[Memory], *, apart: bool, overhead: int = CUDA
     """Add up what nodes need on one device: ``apart``, each is a process that does not wait for
     another one's memory, else they take turns; with ``overhead`` bytes for each process."""
     if apart:
-        return sum(node.peak + overhead for node in nodes)
+        return sum(bytes_of_process(node, nodes) + overhead for node in nodes)
     return sum(node.state for node in nodes) + max(node.phase for node in nodes) + overhead
+
+
+def bytes_of_process(node: Memory, nodes: Sequence[Memory]) -> int:
+    """Count what one of ``nodes`` needs in a process of its own, which looks at all their recipes:
+    a tokenizer of each other one, too."""
+    looked_at = sum(each.tokenizers for each in nodes) - node.tokenizers
+    return node.peak + looked_at // TOKENIZERS
 
 
 def verdict(bytes_needed: int, gib: float) -> str:
