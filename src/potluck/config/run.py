@@ -174,7 +174,8 @@ class NodeConfig(Options, frozen=True, kw_only=True):
     gradient_clip_norm: Positive = 1.0
     """Largest L2 norm of an update's gradient; a longer one is scaled down to it."""
     micro_batch_tokens: Count = 4096
-    """Rows times longest row, with prompts, of a backward pass; fewer: less memory, same result."""
+    """Tokens of a backward pass, padding included, a prompt that rows share counted once (and .15
+    for each further row of it); fewer: less memory, same result."""
     gradient_checkpointing: bool = False
     """True: activations are computed twice and not stored: less memory, slower."""
     sampling_dtype: Literal["float32", "bfloat16"] = "float32"
