@@ -168,8 +168,9 @@ def export_command(
     with_base = f"merge it into its base: potluck export {where} ANOTHER"
     serve = with_base if is_served else f"as a server: vllm serve {where}"
     size = f"{exported.size_bytes / 1e6:,.1f} MB"
-    say(f"wrote {folder}{_origin(Path(chosen), is_best=best)}")
-    say(f"{size} in {exported.dtype}{told_of_type(exported, dtype)}")
+    say(f"wrote {folder}, {size} in {exported.dtype}{told_of_type(exported, dtype)}")
+    if origin := _origin(Path(chosen), is_best=best):
+        say(f"it is {origin}")
     say(f"try it: potluck evaluate {where} --task NAME, or {serve}")
 
 
@@ -196,7 +197,7 @@ def _origin(checkpoint: Path, *, is_best: bool) -> str:
     done = int(checkpoint.name)
     with suppress(RunReadError):
         end, results = end_of(node, read_recipe(node.parent)), saved_results(node)
-        told = f": {printable(node.name, 40)} after {done} of {end} rounds"
+        told = f"{printable(node.name, 40)} after {done} of {end} rounds"
         if done in results:
             told += f", validation {decimal(results[done])}"
         others = f"the {len(results)} that are kept and were evaluated"
