@@ -13,10 +13,12 @@ from msgspec.structs import replace
 from rich.console import Console
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
+import configurations
 import potluck
 import qwen
+import tiny
 from potluck import STARTING_RECIPE
 from potluck.builder.checks import tokenizers_of
 from potluck.builder.memory import (
@@ -280,3 +282,21 @@ def test_the_devices_of_this_machine_matter_only_if_the_run_is_for_it():
     assert "cuda:7: small + large: " in printed(there, gpu="h200")
     with pytest.raises(ModelError, match="'cuda:7', which this machine does not have"):
         printed(there)
+
+
+def test_who_reads_a_prompt_again_for_each_completion_is_told(tmp_path):
+    plain = load(STARTING_RECIPE)
+    assert "reads a prompt again" not in printed(plain)
+    small, large = plain.node
+    again = "reads a prompt again for each completion that it learns from"
+    twice = load(STARTING_RECIPE, [f"node.{small}.gradient_checkpointing=true"])
+    said = " ".join(printed(twice).split())
+    assert f"{small} {again}: with gradient_checkpointing layers keep no cache" in said
+    assert f"{large} {again}" not in said
+
+    made = configurations.configuration("qwen3_5_text")
+    AutoModelForCausalLM.from_config(made).save_pretrained(tmp_path / "model")
+    tiny.tokenizer().save_pretrained(tmp_path / "model")
+    hybrid = tiny.recipe({"small": str(tmp_path / "model")})
+    said = " ".join(printed(hybrid).split())
+    assert f"small {again}: a qwen3_5_text cannot go on from one reading of it" in said

@@ -153,6 +153,7 @@ def check(
         Text(),
         *memory,
         *map(Text, _device_lines(config, plan, gib=gib, apart=not one_process)),
+        *map(Text, _unshared_lines(config, plan)),
         Text(),
         _token_table(plan),
         *map(Text, _money_lines(config, plan)),
@@ -226,6 +227,19 @@ def _device_lines(config: RunConfig, plan: CostPlan, *, gib: float, apart: bool)
         how = ", the peaks added up" if apart else ", the states added up, as they take turns"
         needs = f"{needed / GIB:,.1f} GiB{how * (len(names) > 1)}"
         yield f"{device}: {' + '.join(names)}: {verdict(needed, gib) if gib else needs}"
+
+
+def _unshared_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
+    """Yield a line on each node that reads a prompt again for each completion that it learns
+    from."""
+    for name, node in config.trained_here.items():
+        if node.gradient_checkpointing:
+            why = "with gradient_checkpointing layers keep no cache"
+        elif name in plan.shapes and not plan.shapes[name].shares_prompts:
+            why = f"a {plan.shapes[name].model_type} cannot go on from one reading of it"
+        else:
+            continue
+        yield f"{name} reads a prompt again for each completion that it learns from: {why}"
 
 
 def _token_table(plan: CostPlan) -> Table:
