@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM
 
 import potluck
 from potluck.model import LanguageModel
+from potluck.model.inputs import SharedPrompts, WholeRows
 from potluck.rollout.base import EngineSettings, RandomSampler, RolloutRequest
 from potluck.rollout.hf import HFEngine
 from potluck.types import Problem, Sampling
@@ -147,3 +148,26 @@ def test_measured_peaks_are_near_the_estimate():
     assert ratios.keys() == {"writing", "learning", "evaluation", "all"}
     compared = ("learning", "evaluation", "all")
     assert all(0.8 <= ratios[phase] <= 1.25 for phase in compared), ratios
+
+
+def test_prompts_that_are_read_once_give_the_gradient_of_whole_rows(smol, monkeypatch):
+    policy = LanguageModel.load(smol, device="cpu")
+    problems = [Problem("p", "What is 2 + 3?", "5"), Problem("q", "Count to three, slowly.", "3")]
+    texts = ["5", "It is five, as 2 and 3 are 5.", "1, 2, 3", "I do not know."]
+    pairs = [(policy.prompt(problem), text) for problem in problems for text in texts]
+    prompts = [prompt_P for prompt_P, _ in pairs]
+    tokens = [np.array(policy.encode(prompt_P, text), np.int32) for prompt_P, text in pairs]
+    found = []
+    for worth, kind in ((1e9, SharedPrompts), (-1.0, WholeRows)):
+        monkeypatch.setattr("potluck.model.inputs.WORTH_SHARING", worth)
+        assert type(policy._inputs(prompts, tokens, [()] * len(tokens))) is kind
+        policy.network.zero_grad()
+        logp_MT, entropy_MT = policy.logp_and_entropy(prompts, tokens, temperature=1.0)
+        logp_MT.mean().backward()
+        gradients = [parameter.grad for parameter in policy.network.parameters()]
+        found.append((logp_MT.detach(), entropy_MT, gradients))
+    (logp_MT, entropy_MT, ours), (whole_MT, of_whole_MT, theirs) = found
+    torch.testing.assert_close(logp_MT, whole_MT, rtol=1e-5, atol=2e-5)
+    torch.testing.assert_close(entropy_MT, of_whole_MT, rtol=1e-5, atol=2e-5)
+    apart = sum((a - b).square().sum() for a, b in zip(ours, theirs, strict=True)).sqrt()
+    assert apart <= 1e-5 * sum(b.square().sum() for b in theirs).sqrt()
