@@ -115,7 +115,8 @@ def require_one_prompt(readers: Readers, task: Task) -> None:
                 f"{one!r} and {other!r} ask {problem.id!r} with different prompts ("
                 f"{len(prompts[one])} and {len(prompts[other])} tokens), so neither could learn "
                 f"from the other; give their tokenizers one chat template, or the task a system "
-                f"prompt where the templates differ in their own"
+                f"prompt where the templates differ in their own, or send texts, which are read "
+                f"behind any prompt: [swarm] text = 'always'"
             )
 
 
