@@ -67,7 +67,8 @@ def refused_keys(config):
         of_an_engine = path[0] == "node" and path[2] == "engine"
         if path[0] in MAY_CHANGE or of_a_machine or of_an_engine:
             continue
-        if path[-1] != "alignment_every" and (other := changed(config, path, value)):
+        only_reports = path[-1] in ("alignment_every", "right")
+        if not only_reports and (other := changed(config, path, value)):
             yield ".".join(path), other
 
 

@@ -10,7 +10,7 @@ import tiny
 from launch.runs import crash, left_by, lines
 from potluck.builder.nodes import make_learner
 from potluck.builder.plan import plan_cost
-from potluck.config import LogConfig, NodeConfig, SamplingConfig, StopConfig
+from potluck.config import EvaluationConfig, LogConfig, NodeConfig, SamplingConfig, StopConfig
 from potluck.launch.in_process import run
 from potluck.model.training import adapter_off
 from potluck.node.storage.export import model_card
@@ -90,7 +90,8 @@ def test_every_key_of_the_page_is_one_of_a_recipe():
     page = (Path(__file__).parents[2] / "docs" / "trl.md").read_text()
     named = re.findall(r"\| `\[([\w.]+)\] (\w+)`", page)
     tables = {"node.NAME": NodeConfig, "objective": ObjectiveConfig, "log": LogConfig,
-              "sampling": SamplingConfig, "task": HubOptions, "stop_when": StopConfig}  # fmt: skip
+              "sampling": SamplingConfig, "task": HubOptions, "stop_when": StopConfig,
+              "evaluation": EvaluationConfig}  # fmt: skip
     assert len(named) > 10
     for table, key in named:
         assert key in tables[table].__struct_fields__

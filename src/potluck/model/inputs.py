@@ -261,11 +261,11 @@ class SharedPrompts:
 
 
 def lengths_of_passes(size: Sequence[int]) -> list[int]:
-    """Cut rows of these lengths into passes: return of each the length below which its rows are.
-    Each further pass saves at least TOKENS_OF_A_PASS of padding.
+    """Cut rows of these lengths into passes: return of each the length below which its rows are,
+    longest first. Each further pass saves at least TOKENS_OF_A_PASS of padding.
 
     >>> lengths_of_passes([100, 100, 3, 4])
-    [101, 100]
+    [101, 5]
     """
     ordered = sorted(size, reverse=True)
     most = ordered[0]
