@@ -99,6 +99,11 @@ UNSHARED = {
     "llama-dynamic": rope("dynamic"),
     "phi3-longrope": rope("longrope", long_factor=[2.0] * 4, short_factor=[1.0] * 4),
     "qwen3_5_text": {},
+    "roberta": {"is_decoder": True},
+    "bart": {
+        "is_decoder": True, "is_encoder_decoder": False, "decoder_layers": 2,
+        "decoder_attention_heads": 2, "decoder_ffn_dim": 32, "forced_eos_token_id": None,
+    },
     "falcon_h1": {
         "mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_n_groups": 1,
         "mamba_d_state": 8,

@@ -1,5 +1,6 @@
 """Texts that end a completion, whose borders are not those of tokens: read, sent and graded."""
 
+import copy
 import random
 from dataclasses import replace
 
@@ -8,9 +9,10 @@ import pytest
 
 import unlike
 from potluck.config import SamplingConfig
-from potluck.model import LanguageModel
+from potluck.model import LanguageModel, ModelError
 from potluck.model.stop_texts import end_of_stop_text, graded_part
 from potluck.node.selection import read
+from potluck.rollout.texts.base import cut_at_stop_text
 from potluck.types import Completion, Problem, Row
 
 PROBLEM = Problem("p", "the sum of 2 and 3 is\n", "5")
@@ -139,3 +141,45 @@ def test_ids_of_a_peer_that_are_no_text_are_no_crash():
         for end in ("stop", "length"):
             row = read(replace(written(ids, end), author="south"), PROBLEM, reader, LIMITS)
             assert isinstance(row, str | Row)
+
+
+@pytest.mark.parametrize("name", BYTE_LEVEL)
+def test_a_special_token_within_hides_nothing_from_the_grade(name):
+    reader = stopping(name, "\n\n")
+    line, no, pad = (
+        reader.encode(reader.prompt(PROBLEM), text) for text in ("\n", "no, 6 or 7", "5")
+    )
+    special = reader.tokenizer.convert_tokens_to_ids("<pad>")
+    hidden = [*pad, *line, special, *line, *no]
+    row = read(written([*hidden, reader.stop_id], "stop"), PROBLEM, reader, LIMITS)
+    assert row.text == "5\n\nno, 6 or 7"
+    stop = reader.encode(reader.prompt(PROBLEM), "\n\n")
+    ended = read(written([*hidden, *stop], "stop"), PROBLEM, reader, LIMITS)
+    assert ended.text == "5\n\nno, 6 or 7"
+
+
+# One that lower-cases loses the space between words.
+@pytest.mark.parametrize("name", [name for name in unlike.NAMES if name != "lower-casing"])
+def test_an_answer_that_begins_with_a_stop_text_is_empty_for_all_who_read_it(name):
+    reader = stopping(name, " 5")
+    row = read(text_alone(" 5", "stop"), PROBLEM, reader, LIMITS)
+    assert isinstance(row, str) or row.text == ""
+
+
+def test_a_text_that_was_cut_within_what_a_prompt_opens_is_refused():
+    plain = unlike.policy(BYTE_LEVEL[0])
+    tokenizer = copy.deepcopy(plain.tokenizer)
+    tokenizer.chat_template = "{{ messages[-1].content }}<think>{{ '\\n' }}"
+    reader = LanguageModel(plain.network, tokenizer, stop_texts=["\n"])
+    assert reader.opening(PROBLEM) == "<think>\n"
+    assert read(text_alone("<think>\n", "stop"), PROBLEM, reader, LIMITS) == "stop text"
+    row = read(text_alone("<think>\nso\n", "stop"), PROBLEM, reader, LIMITS)
+    assert row.text == "<think>\nso"
+    assert cut_at_stop_text("<think>\nso\n5", "length", ["\n"]) == ("<think>\nso\n", "stop")
+
+
+def test_the_name_of_a_special_token_is_no_stop_text():
+    with pytest.raises(
+        ModelError, match=r"stop_texts has 'x<eos>', but '<eos>' is a special token"
+    ):
+        stopping(BYTE_LEVEL[0], "x<eos>")

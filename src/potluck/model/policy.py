@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,11 @@ from potluck.types import ChatTemplate, Completion, Observed
 
 GIVE_BACK = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
 """glibc's function that gives free memory back to the system; None: another C library."""
+
+
+ALIKE, ALIKE_ROUNDED = 1e-3, 0.1
+"""Nats by which log-probabilities may differ that are computed in two ways, in float32 and in
+bfloat16."""
 
 
 class LanguageModel(Reader):
@@ -72,6 +77,7 @@ class LanguageModel(Reader):
         )
         self.network, self.dtype, self.came_as = network.eval(), dtype, came_as
         self.scorer = Scorer(network, self.vocabulary)
+        self._can_share_prompts = can_share_prompts(network) and self._reads_alike()
 
     @classmethod
     def load(
@@ -147,10 +153,6 @@ class LanguageModel(Reader):
         )
         return logp_MT, entropy_MT
 
-    @cached_property
-    def _can_share_prompts(self) -> bool:
-        return can_share_prompts(self.network)
-
     @property
     def shares_prompts(self) -> bool:
         """True: a prompt that several rows share is read once for all of them. Not where layers
@@ -159,6 +161,28 @@ class LanguageModel(Reader):
             getattr(module, "gradient_checkpointing", False) for module in self.network.modules()
         )
         return self._can_share_prompts and not computes_twice
+
+    def _reads_alike(self) -> bool:
+        """Score some rows behind prompts of unlike length both ways, and tell whether that gives
+        the same: some bodies count positions by columns, and no configuration tells."""
+        ids = np.arange(8, dtype=np.int32) % self.vocabulary
+        prompts, tokens = [ids[:2], ids[:2], ids[1:6], ids[1:6]], [ids[:3], ids[2:4]] * 2
+        given = prompts, tokens, [()] * len(tokens), self.device
+        wanted = {}
+        try:
+            with torch.no_grad(), self._rounding():
+                for inputs in (WholeRows.of(*given), SharedPrompts.of(*given)):
+                    ordered = np.concatenate([tokens[row] for row in inputs.order])
+                    wanted_X = torch.from_numpy(ordered).long().to(self.device)
+                    logp_X, _ = self.scorer(inputs, wanted_X, 1.0)
+                    lengths = [len(tokens[row]) for row in inputs.order]
+                    by_row = zip(inputs.order, logp_X.split(lengths), strict=True)
+                    wanted[type(inputs)] = torch.cat([logp_T for _, logp_T in sorted(by_row)])
+        except Exception:  # each model's body is code of its own; whole rows say what is wrong
+            return False
+        is_rounded = self.dtype != torch.float32 or self.network.dtype != torch.float32
+        gap_X = (wanted[WholeRows] - wanted[SharedPrompts]).abs()
+        return bool(gap_X.max() < (ALIKE_ROUNDED if is_rounded else ALIKE))
 
     def _inputs(self, prompts: Ids, tokens: Ids, observed: Sequence[Observed]) -> Inputs:
         if self.shares_prompts and pays(*read_tokens(prompts, tokens, observed)):

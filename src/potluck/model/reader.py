@@ -57,6 +57,12 @@ class Reader:
         (0: it does not say), and the variables of its chat template, if that is used."""
         self.tokenizer, self.stop_ids, self.context = tokenizer, stop_ids, context
         self.stop_texts = tuple(stop_texts)
+        for name in special_tokens(tokenizer).values() if self.stop_texts else ():
+            if text := next((text for text in self.stop_texts if name in text), ""):
+                raise ModelError(
+                    f"[sampling] stop_texts has {text!r}, but {name!r} is a special token of "
+                    f"{tokenizer.name_or_path!r}, which no text holds; name it in [sampling] stop"
+                )
         self.variables = dict(variables or {})
         self.chat_template = chat_template
         # Not len(tokenizer): that is a count, and ids may have gaps.
@@ -136,18 +142,31 @@ class Reader:
     def answer(self, problem: Problem, token_T: np.ndarray) -> str:
         """Return an answer as it is graded: what the prompt opened, and the tokens' text, of one
         that a stop text ends what is before it."""
-        return self.opening(problem) + graded_part(self.text(token_T), self.stop_texts)
+        return self.opening(problem) + self._graded(token_T)
+
+    def _graded(self, token_T: np.ndarray) -> str:
+        ids = [int(id) for id in token_T if id < self.vocabulary and id not in self.stop_ids]
+        if not self.holds_stop_text(ids):
+            return self.text(token_T)
+        # A special token parts what stands beside it, so it is left out only behind the cut: else
+        # two halves of a stop text would end an answer that goes on.
+        whole = self._behind_anchor(ids)
+        cut_off = whole.removeprefix(graded_part(whole, self.stop_texts))
+        words = self._behind_anchor([id for id in ids if id not in self.special_ids])
+        return words.removesuffix(cut_off)
 
     def holds_stop_text(self, token_T: np.ndarray | Sequence[int]) -> bool:
         """Tell whether the tokens hold a text that ends a completion, which may begin and end
         within a token. It is whole with the last token of a completion, and not before."""
         if not self.stop_texts:
             return False
-        ids = [int(id) for id in token_T]
-        text = self._decode_behind(self._anchor, ids)
-        if text is None:
-            text = self._decode(ids)
+        text = self._behind_anchor([int(id) for id in token_T])
         return end_of_stop_text(text, self.stop_texts) is not None
+
+    def _behind_anchor(self, ids: Sequence[int]) -> str:
+        """Decode ids as they are, a space before the first word included."""
+        text = self._decode_behind(self._anchor, ids)
+        return self._decode(ids) if text is None else text
 
     def text(self, token_T: np.ndarray) -> str:
         """Decode the tokens, special ones left out. Ids of a peer may be any."""

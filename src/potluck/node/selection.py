@@ -30,6 +30,7 @@ from potluck.episode import (
 )
 from potluck.model import Reader
 from potluck.model.prompt import opens_otherwise
+from potluck.model.stop_texts import end_of_stop_text
 from potluck.types import Completion, Episode, Observed, Problem, Row
 
 REPLAY_S = 30.0
@@ -223,7 +224,11 @@ def _spelled(
         opening = model.opening(problem)
         if not completion.text.startswith(opening):
             return "other opening"
-        ids = model.encode(model.prompt(problem), completion.text.removeprefix(opening))
+        said = completion.text.removeprefix(opening)
+        ends_in = end_of_stop_text(said, model.stop_texts)
+        if ends_in is None and end_of_stop_text(completion.text, model.stop_texts):
+            return "stop text"  # its author has cut it within what this prompt opens
+        ids = model.encode(model.prompt(problem), said)
         if ids is None:
             return "inexact text"
         if model.special_ids.intersection(ids):

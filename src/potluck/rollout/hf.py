@@ -187,7 +187,7 @@ class StopTexts:
         self._policy = policy
         # Tokens at a text's end that may be part of a stop text: each says a byte at least.
         self._most = max(len(text.encode()) for text in policy.stop_texts)
-        self._tails: list[list[int]] = [[] for _ in range(rows)]
+        self._written: list[list[int]] = [[] for _ in range(rows)]
         self.rows: set[int] = set()
         """Rows that a stop text has ended."""
 
@@ -201,10 +201,11 @@ class StopTexts:
         ):
             is_whole = False
             if alive and token not in stop_ids:
-                tail = self._tails[row]
-                tail.append(token)
-                del tail[: -self._most]
-                is_whole = self._policy.holds_stop_text(tail)
+                written = self._written[row]
+                written.append(token)
+                holds = self._policy.holds_stop_text
+                # The end of a row may be read otherwise than the row: it decides nothing alone.
+                is_whole = holds(written[-self._most :]) and holds(written)
             if is_whole:
                 self.rows.add(row)
             ended.append(is_whole)

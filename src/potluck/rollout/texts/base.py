@@ -9,6 +9,7 @@ So texts are not bought again after a crash. In the next round a line with the s
 """
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from operator import add, sub
@@ -20,6 +21,7 @@ import msgspec
 import numpy as np
 
 from potluck.files import append, write_atomically
+from potluck.model.prompt import THOUGHTS
 from potluck.model.stop_texts import end_of_stop_text
 from potluck.rollout.base import Progress, Requests, RolloutError
 from potluck.types import LONE_SURROGATE, Completion, End
@@ -83,8 +85,11 @@ def cut_at_stop_text(text: str, end: End, stop_texts: Sequence[str]) -> tuple[st
     A service that is asked to stop there would leave the stop text out, and a reader would not see
     that it was written.
     """
-    cut = end_of_stop_text(text, stop_texts)
-    return (text, end) if cut is None else (text[:cut], "stop")
+    # What a template may have opened is no part of what is written.
+    opened = re.match(rf"\s*<(?:{THOUGHTS})>\s*", text, re.IGNORECASE)
+    begin = opened.end() if opened else 0
+    cut = end_of_stop_text(text[begin:], stop_texts)
+    return (text, end) if cut is None else (text[: begin + cut], "stop")
 
 
 Choices = list[tuple[str, End] | None]  # texts of one answer; None for one that is no completion
