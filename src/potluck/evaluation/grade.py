@@ -37,7 +37,7 @@ class SplitResult:
     full: Mapping[str, float]
     """Share of the answers that each function paid in full: right ones, if it decides."""
     binary: Mapping[str, bool]
-    """Of each function whether all its numbers are 0 or 1."""
+    """Names of the functions, each with True where all its numbers are 0 or 1."""
     constant: Constant | None = None
     """Best answer that is the same to all problems, if it earns much, by the task's own grading."""
 

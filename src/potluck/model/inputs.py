@@ -1,4 +1,4 @@
-"""What a model reads when it scores completions: each row with its prompt, or a prompt once for all
+"""Inputs of a model that scores completions: each row with its prompt, or a prompt once for all
 rows that share it.
 
     whole rows       [prompt, own part], a pass over all of them
@@ -154,7 +154,7 @@ class WholeRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnParts:
-    """What some rows read behind their prompts, in one pass; padded at the end."""
+    """Parts of some rows behind their prompts, read in one pass; padded at the end."""
 
     count_Q: Tensor
     """Number of these rows behind each prompt; they come in the order of the prompts."""

@@ -57,12 +57,8 @@ class Reader:
         (0: it does not say), and the variables of its chat template, if that is used."""
         self.tokenizer, self.stop_ids, self.context = tokenizer, stop_ids, context
         self.stop_texts = tuple(stop_texts)
-        for name in special_tokens(tokenizer).values() if self.stop_texts else ():
-            if text := next((text for text in self.stop_texts if name in text), ""):
-                raise ModelError(
-                    f"[sampling] stop_texts has {text!r}, but {name!r} is a special token of "
-                    f"{tokenizer.name_or_path!r}, which no text holds; name it in [sampling] stop"
-                )
+        if self.stop_texts:
+            self._require_plain_stop_texts()
         self.variables = dict(variables or {})
         self.chat_template = chat_template
         # Not len(tokenizer): that is a count, and ids may have gaps.
@@ -74,6 +70,16 @@ class Reader:
         # Called with a problem, it returns the prompt; raises as ``prompt_of``.
         self.asked: Callable[[Problem], Prompt] = lru_cache(maxsize=1024)(make_prompt)
         self._observed = lru_cache(maxsize=4096)(self._spell_observed)
+
+    def _require_plain_stop_texts(self) -> None:
+        for name in special_tokens(self.tokenizer).values():
+            for text in self.stop_texts:
+                if name in text:
+                    raise ModelError(
+                        f"[sampling] stop_texts has {text!r}, but {name!r} is a special token of "
+                        f"{self.tokenizer.name_or_path!r}, which no text holds; name it in "
+                        f"[sampling] stop"
+                    )
 
     @property
     def device(self) -> torch.device:

@@ -40,9 +40,10 @@ class Earned:
     late: Mapping[str, Sequence[float]]
     """Rewards of the second half of the rounds, by problem."""
     full: Mapping[str, Mapping[str, Sequence[bool]]]
-    """Of each reward function whether it paid the same completions in full, by problem."""
+    """Names of the reward functions, each with whether it paid the same completions in full, by
+    problem."""
     binary: Mapping[str, bool]
-    """Of each whether it paid nothing but 0 and 1."""
+    """Names of them, each with True where it paid nothing but 0 and 1."""
     written: int
     """Completions that it wrote in all rounds."""
     greedy: float | None

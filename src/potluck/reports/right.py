@@ -1,4 +1,4 @@
-"""What is right in a run, from its folder: see ``potluck/right.py``."""
+"""Rules of what is right in a run, read from its folder: see ``potluck/right.py``."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress

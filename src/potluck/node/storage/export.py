@@ -58,7 +58,7 @@ float32. After 8 rounds at a learning rate of 1e-5 bfloat16 kept 10 % of it in a
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What ``export`` wrote."""
+    """Result of ``export``."""
 
     dtype: str
     """Type of the weights, as recipes name it."""
