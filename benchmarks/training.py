@@ -1,13 +1,20 @@
 """One GRPO step, writing and learning, against TRL's GRPOTrainer: time and peak memory.
 
+    trl      TRL's GRPOTrainer
+    whole    ours, where learning reads a prompt again for each of its completions
+    ours     as it is: a prompt that completions share is read once
+
 Same model, prompts, forced lengths, rewards, optimiser settings and rows per micro-batch;
-float32 on both sides. Each trainer has a process of its own, which takes one step whenever
-it is told to, so the two take turns. Rewards are synthetic: of every three groups one has
+float32 on all sides. Each trainer has a process of its own, which takes one step whenever
+it is told to, so they take turns. Rewards are synthetic: of every three groups one has
 no spread, as happens when a problem is too easy or too hard, and teaches nothing.
 
+Ratios are of processor seconds, which other programs on the machine change little; wall
+seconds stand beside them. Memory is the resident set's high-water mark, less what was
+resident when the model was loaded and all was imported.
+
 TRL runs without its logs, checkpoints and reference model, and without gradient
-checkpointing (its default, which would spare memory and cost time). Memory is the resident
-set's high-water mark, less what was resident when the model was loaded and all was imported.
+checkpointing (its default, which would spare memory and cost time).
 
     python benchmarks/training.py [--quick]
 """
@@ -17,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 
 import harness
@@ -24,7 +32,7 @@ import torch
 from harness import ForcedDraw, ForcedScores, Row, Workload
 
 from potluck.config import NodeConfig, SamplingConfig
-from potluck.model import LanguageModel, make_optimizer
+from potluck.model import LanguageModel, inputs, make_optimizer
 from potluck.node.learning.batch import pack
 from potluck.node.learning.learner import Learner
 from potluck.node.selection import read
@@ -34,34 +42,99 @@ from potluck.rollout.hf import HFEngine
 from potluck.types import Group
 
 GROUPS, GROUP_SIZE, MICRO_ROWS, LEARNING_RATE = 6, 8, 12, 1e-6
+KINDS = ("trl", "whole", "ours")
 WITHOUT_TRL = "training: TRL is not installed; pip install 'potluck[bench]' brings it"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one training step took, in seconds."""
+
+    wall: float
+    processor: float
+    learning: float
+    """Processor seconds of the part behind writing; not known of TRL, whose is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A workload, the turns that each trainer has, and what is to be reached."""
+
+    work: Workload
+    turns: int
+    step_of_trl: float | None = None
+    memory_of_trl: float | None = None
+    learning_of_whole: float | None = None
+    memory_of_whole: float | None = None
 
 
 def measure(quick: bool) -> tuple[list[Row], object]:
     if find_spec("trl") is None:
         sys.exit(WITHOUT_TRL)
     rows, raw = [], {}
-    for number, work in enumerate(works(quick)):
-        turns, size = (1, "quick") if quick else (5, "full")
-        trainers = {
-            kind: Trainer(kind, size, str(number), str(turns + 1)) for kind in ("trl", "ours")
-        }
+    for number, case in enumerate(cases(quick)):
+        size = "quick" if quick else "full"
+        trainers = {kind: Trainer(kind, size, str(number), str(case.turns + 1)) for kind in KINDS}
         contenders = {kind: trainer.step for kind, trainer in trainers.items()}
-        seconds = harness.take_turns(contenders, turns, f"one step, {work.name}")
+        harness.take_turns(contenders, case.turns, f"one step, {case.work.name}")
+        steps = {kind: trainer.steps[1:] for kind, trainer in trainers.items()}
         memory_mb = {kind: trainer.end() for kind, trainer in trainers.items()}
-        less = memory_mb["ours"] / memory_mb["trl"]
-        what = f"{work.title}: "
-        time_ratio = harness.ratio(seconds["ours"], seconds["trl"])
-        rows += [
-            Row(what + "time of a step, of TRL's", *time_ratio, at_most=0.7),
-            Row(what + "peak memory, of TRL's", less, less, less, at_most=0.9),
-        ]
-        raw[work.name] = {"lengths": work.length_N, "seconds": seconds, "memory_mb": memory_mb}
+        rows += table(case, steps, memory_mb)
+        raw[case.work.name] = {
+            "lengths": case.work.length_N,
+            "wall_s": {kind: [step.wall for step in steps[kind]] for kind in KINDS},
+            "processor_s": {kind: [step.processor for step in steps[kind]] for kind in KINDS},
+            "learning_s": {kind: [step.learning for step in steps[kind]] for kind in KINDS[1:]},
+            "memory_mb": memory_mb,
+        }
     return rows, raw
 
 
-def works(quick: bool) -> list[Workload]:
-    return harness.workloads(quick, problems=GROUPS, group_size=GROUP_SIZE)
+def table(case: Case, steps: dict[str, list[Step]], memory_mb: dict[str, float]) -> list[Row]:
+    def row(what: str, ours: list[float], other: list[float], at_most: float | None = None) -> Row:
+        return Row(f"{case.work.title}: {what}", *harness.ratio(ours, other), at_most=at_most)
+
+    def memory(what: str, other: str, at_most: float | None) -> Row:
+        return row(what, [memory_mb["ours"]], [memory_mb[other]], at_most)
+
+    def column(name: str) -> dict[str, list[float]]:
+        return {kind: [getattr(step, name) for step in steps[kind]] for kind in KINDS}
+
+    wall, processor, learning = column("wall"), column("processor"), column("learning")
+    step = "processor time of a step, of {}"
+    learn = "processor time of learning, of whole rows"
+    return [
+        row(step.format("TRL"), processor["ours"], processor["trl"], case.step_of_trl),
+        row("wall time of a step, of TRL", wall["ours"], wall["trl"]),
+        row(step.format("whole rows"), processor["ours"], processor["whole"]),
+        row(learn, learning["ours"], learning["whole"], case.learning_of_whole),
+        memory("peak memory, of TRL", "trl", case.memory_of_trl),
+        memory("peak memory, of whole rows", "whole", case.memory_of_whole),
+    ]
+
+
+def cases(quick: bool) -> list[Case]:
+    """Short prompts, the shape of GSM8K, examples in the prompt, and answers so long that a prompt
+    that is read once saves nothing."""
+    drawn = harness.workloads(quick, problems=GROUPS, group_size=GROUP_SIZE)
+    if quick:
+        return [Case(drawn[0], turns=1)]
+
+    def work(*, prompt: int, longest: int, mean: float) -> Workload:
+        return harness.workload(GROUPS, GROUP_SIZE, prompt=prompt, longest=longest, mean=mean)
+
+    short, gsm8k = drawn
+    return [
+        Case(short, 5, step_of_trl=0.34, memory_of_trl=0.60, learning_of_whole=0.87),
+        Case(gsm8k, 5, step_of_trl=0.20, memory_of_trl=0.45, learning_of_whole=0.40),
+        Case(work(prompt=250, longest=40, mean=20), 5),
+        Case(
+            work(prompt=24, longest=512, mean=220),
+            turns=3,
+            learning_of_whole=1.03,
+            memory_of_whole=1.03,
+        ),
+    ]
 
 
 class Trainer:
@@ -69,28 +142,30 @@ class Trainer:
 
     def __init__(self, *arguments: str) -> None:
         command = [sys.executable, __file__, "--trainer", *arguments]
+        self.steps: list[Step] = []
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (it lives as long as we do)
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
         )
 
     def step(self) -> float:
-        """Seconds."""
+        """Take a step; return its wall seconds."""
         self._process.stdin.write("step\n")
         self._process.stdin.flush()
-        return float(self._answer("seconds"))
+        self.steps.append(Step(*self._answer("seconds")))
+        return self.steps[-1].wall
 
     def end(self) -> float:
         """Megabytes of the peak."""
-        memory_mb = float(self._answer("memory"))
+        memory_mb = self._answer("memory")[0]
         self._process.communicate()
         return memory_mb
 
-    def _answer(self, word: str) -> str:
+    def _answer(self, word: str) -> list[float]:
         """Whatever else the process prints is not ours."""
         for line in self._process.stdout:
             if line.startswith(f"bench {word} "):
-                return line.split()[2]
+                return [float(number) for number in line.split()[2:]]
         self._log.seek(0)
         raise RuntimeError(f"the trainer died:\n{self._log.read()[-4000:]}")
 
@@ -99,7 +174,10 @@ def serve(kind: str, work: Workload, steps: int) -> None:
     """The other end of ``Trainer``."""
     torch.set_num_threads(1)
     policy = harness.language_model()
-    train = {"ours": prepare_ours, "trl": prepare_trl}[kind](policy, work)
+    if kind == "whole":
+        inputs.WORTH_SHARING = 0.0  # then it never pays to read a prompt once
+    prepare = prepare_trl if kind == "trl" else prepare_ours
+    train = prepare(policy, work)
     before_mb = harness.forget_peak_mb()  # that of the imports
     train(steps)
     print(f"bench memory {harness.status_mb('VmHWM') - before_mb}", flush=True)
@@ -136,8 +214,9 @@ def prepare_ours(policy: LanguageModel, work: Workload) -> Callable[[int], None]
                 )
                 for i, request in enumerate(work.requests)
             ]
+            before_learning = time.process_time()
             update = learner.learn(pack(groups), _silent)
-            _tell_seconds(start)
+            _tell_seconds(start, learning=time.process_time() - before_learning)
             assert update.updates == 1, "nothing was learned"
 
     return train
@@ -220,13 +299,23 @@ def _tokens(work: Workload, policy: LanguageModel) -> list[int]:
     return [len(policy.prompt(request.problem)) for request in work.requests]
 
 
-def _wait_for_turn() -> float:
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Clocks when a step began."""
+
+    wall: float
+    processor: float
+
+
+def _wait_for_turn() -> Start:
     assert sys.stdin.readline() == "step\n", "whoever measures is gone"
-    return time.perf_counter()
+    return Start(time.perf_counter(), time.process_time())
 
 
-def _tell_seconds(start: float) -> None:
-    print(f"bench seconds {time.perf_counter() - start}", flush=True)
+def _tell_seconds(start: Start, *, learning: float = 0.0) -> None:
+    wall = time.perf_counter() - start.wall
+    processor = time.process_time() - start.processor
+    print(f"bench seconds {wall} {processor} {learning}", flush=True)
 
 
 def _silent(done: int, total: int) -> None: ...
@@ -235,6 +324,6 @@ def _silent(done: int, total: int) -> None: ...
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--trainer"]:
         kind, size, number, steps = sys.argv[2:]
-        serve(kind, works(size == "quick")[int(number)], int(steps))
+        serve(kind, cases(size == "quick")[int(number)].work, int(steps))
     else:
         harness.run("training", measure)
