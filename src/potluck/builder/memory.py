@@ -13,6 +13,7 @@ from potluck.config import ConfigError, LoraConfig, NodeConfig, RunConfig
 from potluck.model.inputs import pays, tokens_held
 from potluck.model.policy import logits_at_once
 from potluck.model.shape import Shape
+from potluck.model.token_scores import COPIES_OF_A_BLOCK, rows_of_a_block
 from potluck.model.training import targets_of
 from potluck.rollout.options import BYTES, Writing
 from potluck.schedule import PLANS, part_of_round
@@ -43,8 +44,6 @@ GPUS = {
 powers of ten or includes what error correction takes."""
 MOMENTS = {"adam": 8, "adamw": 8, "adamw-8bit": 2}
 """Bytes of the optimiser's two moments for each trained number."""
-HEAD_COPIES = 3
-"""float32 copies of a chunk's logits at once: themselves, their logarithms, a gradient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +237,10 @@ def _learning(node: NodeConfig, shape: Shape, trained: int, read: MicroBatch, *,
     # The hidden states between layers are as wide as the weights that they come from.
     between = (each if node.lora else 4) * shape.hidden * tokens
     most_logits = logits_at_once("cuda" if gpu else "cpu")
-    chunk = 4 * shape.vocabulary * min(asked, max(1, most_logits // shape.vocabulary))
+    scored = min(asked, max(1, most_logits // shape.vocabulary))
+    logits = each * shape.vocabulary * scored
+    of_block = min(scored, rows_of_a_block("cuda" if gpu else "cpu", shape.vocabulary))
+    block = COPIES_OF_A_BLOCK * 4 * shape.vocabulary * of_block
     # None of a frozen head. In float32 those of two chunks while they are added up; in bfloat16
     # half as large, and once more in float32. A tied one waits for the embedding's half.
     head = 0 if node.lora else 4 * shape.vocabulary * shape.hidden
@@ -256,8 +258,11 @@ def _learning(node: NodeConfig, shape: Shape, trained: int, read: MicroBatch, *,
     allocator = NO_GAPS if gpu else HEAP
     layers = _with_gaps(layers, node, shape, tokens, allocator)
     stays = layers if allocator.keeps_freed else 0
-    forward = layers + rounded + HEAD_COPIES * chunk
-    head_backward = layers + held + max(HEAD_COPIES * chunk + before, 2 * chunk + summed)
+    forward = layers + rounded + logits + block
+    # First the gradient of the logits, then that of the head's weight. Logits that were computed
+    # again stay until their chunk is done.
+    stay = logits if several else 0
+    head_backward = layers + held + max(2 * logits + block + before, logits + stay + summed)
     layer_backward = layers + held + layer + passing * tokens + weight + waiting
     step = 4 * trained if gpu else 2 * head
     most = max(forward, head_backward, layer_backward, stays + embedding, stays + step)

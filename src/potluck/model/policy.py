@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.generic import ModelOutput
@@ -30,6 +29,7 @@ from potluck.model.inputs import (
 from potluck.model.loading import ModelError, load_network, load_tokenizer, stop_ids
 from potluck.model.prompt import Variables
 from potluck.model.reader import Reader
+from potluck.model.token_scores import token_scores
 from potluck.types import ChatTemplate, Completion, Observed
 
 GIVE_BACK = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
@@ -290,13 +290,12 @@ class Scorer(torch.nn.Module):
     def _score(
         self, hidden_XD: Tensor, wanted_X: Tensor, temperature: float, kind: type[ModelOutput]
     ) -> tuple[Tensor, Tensor]:
-        logits_XV = self._logits(hidden_XD, kind)[:, : self.vocabulary].float()
-        if temperature != 1:
-            logits_XV = logits_XV / temperature
-        with torch.no_grad():
-            entropy_X = torch.special.entr(logits_XV.softmax(dim=1)).sum(dim=1)
-        # A rounding may lie above 0, which no log-probability does.
-        return -cross_entropy(logits_XV, wanted_X, reduction="none").clamp(min=0), entropy_X
+        return token_scores(
+            self._logits(hidden_XD, kind),
+            wanted_X,
+            vocabulary=self.vocabulary,
+            temperature=temperature,
+        )
 
     def _logits(self, hidden_XD: Tensor, kind: type[ModelOutput]) -> Tensor:
         """Apply the network's head, and what follows it (Gemma caps logits, Cohere scales them): by
