@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from potluck.model import token_scores as module
+from potluck import blocks
 from potluck.model.token_scores import token_scores
 
 ROWS, COLUMNS, VOCABULARY = 7, 12, 10
@@ -33,7 +33,7 @@ def drawn(dtype=torch.float32):
 @pytest.mark.parametrize("numbers", [1, 2 * VOCABULARY, 10**6])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_they_are_those_of_a_loop_whatever_the_block_is(numbers, temperature, monkeypatch):
-    monkeypatch.setattr(module, "NUMBERS_OF_A_BLOCK", numbers)
+    monkeypatch.setattr(blocks, "NUMBERS_OF_A_BLOCK", numbers)
     logits_XW, wanted_X, weight_X = drawn()
     logp_X, entropy_X = token_scores(
         logits_XW, wanted_X, vocabulary=VOCABULARY, temperature=temperature

@@ -9,11 +9,12 @@ heads); on a CPU loading and saving, which take less than learning.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from potluck.blocks import rows_of_a_block
 from potluck.config import ConfigError, LoraConfig, NodeConfig, RunConfig
 from potluck.model.inputs import pays, tokens_held
 from potluck.model.policy import logits_at_once
 from potluck.model.shape import Shape
-from potluck.model.token_scores import COPIES_OF_A_BLOCK, rows_of_a_block
+from potluck.model.token_scores import COPIES_OF_A_BLOCK
 from potluck.model.training import targets_of
 from potluck.rollout.options import BYTES, Writing
 from potluck.schedule import PLANS, part_of_round
@@ -183,6 +184,7 @@ def _writing(
             held_in=node.dtype if node.lora else "float32",
             attention=node.attention,
             scatter=(NO_GAPS if gpu else HEAP).scatter,
+            device="cuda" if gpu else "cpu",
         )
     )
 
@@ -236,10 +238,11 @@ def _learning(node: NodeConfig, shape: Shape, trained: int, read: MicroBatch, *,
     kept, passing, weight = _layer(node, shape, longest)
     # The hidden states between layers are as wide as the weights that they come from.
     between = (each if node.lora else 4) * shape.hidden * tokens
-    most_logits = logits_at_once("cuda" if gpu else "cpu")
+    device = "cuda" if gpu else "cpu"
+    most_logits = logits_at_once(device)
     scored = min(asked, max(1, most_logits // shape.vocabulary))
     logits = each * shape.vocabulary * scored
-    of_block = min(scored, rows_of_a_block("cuda" if gpu else "cpu", shape.vocabulary))
+    of_block = min(scored, rows_of_a_block(shape.vocabulary, device))
     block = COPIES_OF_A_BLOCK * 4 * shape.vocabulary * of_block
     # None of a frozen head. In float32 those of two chunks while they are added up; in bfloat16
     # half as large, and once more in float32. A tied one waits for the embedding's half.

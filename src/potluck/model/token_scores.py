@@ -20,10 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-NUMBERS_OF_A_BLOCK = 2**18
-"""Logits of a block on a CPU: 1 MiB in float32, which fits the second cache."""
-NUMBERS_OF_A_GPU_BLOCK = 2**25
-"""Logits of a block elsewhere, where it is a block's start that costs time."""
+from potluck.blocks import row_blocks
+
 COPIES_OF_A_BLOCK = 2
 """float32 tensors of a block that exist at once."""
 LEAST_LOGP = -1e4
@@ -39,12 +37,6 @@ def token_scores(
         logits_XW, wanted_X, vocabulary, temperature
     )
     return scored
-
-
-def rows_of_a_block(device: str, vocabulary: int) -> int:
-    """Count the rows of a block on a device of this type."""
-    numbers = NUMBERS_OF_A_BLOCK if device == "cpu" else NUMBERS_OF_A_GPU_BLOCK
-    return max(1, numbers // vocabulary)
 
 
 def _scaled(logits_BV: Tensor, temperature: float) -> Tensor:
@@ -65,9 +57,7 @@ class _TokenScores(torch.autograd.Function):
         logp_X = torch.empty(len(wanted_X), device=logits_XW.device)
         entropy_X = torch.empty_like(logp_X)
 
-        rows = rows_of_a_block(logits_XW.device.type, vocabulary)
-        for first in range(0, len(wanted_X), rows):
-            block = slice(first, first + rows)
+        for block in row_blocks(len(wanted_X), vocabulary, logits_XW.device.type):
             logp_BV = _scaled(logits_XW[block, :vocabulary], temperature).log_softmax(dim=1)
             logp_X[block] = logp_BV.gather(dim=1, index=wanted_X[block, None]).squeeze(1)
             p_BV = logp_BV.exp()
@@ -84,9 +74,7 @@ class _TokenScores(torch.autograd.Function):
         gradient_XW = torch.empty_like(logits_XW)
         gradient_XW[:, vocabulary:] = 0
 
-        rows = rows_of_a_block(logits_XW.device.type, vocabulary)
-        for first in range(0, len(wanted_X), rows):
-            block = slice(first, first + rows)
+        for block in row_blocks(len(wanted_X), vocabulary, logits_XW.device.type):
             p_BV = _scaled(logits_XW[block, :vocabulary], temperature).softmax(dim=1)
             gradient_BV = p_BV.mul_(-scaled_X1[block])
             gradient_BV.scatter_add_(dim=1, index=wanted_X[block, None], src=scaled_X1[block])

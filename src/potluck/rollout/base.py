@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from potluck.blocks import row_blocks
 from potluck.types import Completion, NonFiniteError, PotluckError, Problem, Sampling
 
 if TYPE_CHECKING:
@@ -164,8 +165,20 @@ class RandomSampler:
     sampling: Sampling = field(default_factory=Sampling)
 
     def __call__(self, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
-        logp_NV = log_probabilities(logits_NV, self.sampling.temperature)
-        return _scored(logp_NV, _pick(self.truncated(logp_NV).exp(), self.generator))
+        uniform_N1 = torch.rand(
+            len(logits_NV),
+            1,
+            dtype=torch.float64,
+            device=logits_NV.device,
+            generator=self.generator,
+        )
+        token_N1 = torch.empty_like(uniform_N1, dtype=torch.long)
+        logp_N1 = torch.empty_like(uniform_N1, dtype=torch.float32)
+        for block in row_blocks(*logits_NV.shape, logits_NV.device.type):
+            logp_BV = log_probabilities(logits_NV[block], self.sampling.temperature)
+            token_N1[block] = _pick(self.truncated(logp_BV).exp(), uniform_N1[block])
+            logp_N1[block] = logp_BV.gather(1, token_N1[block])
+        return _of_rows(token_N1, logp_N1)
 
     def truncated(self, logp_NV: Tensor) -> Tensor:
         """Put -inf for the tokens that are not drawn from."""
@@ -177,8 +190,13 @@ class GreedySampler:
     """The likeliest token; the first of those that tie."""
 
     def __call__(self, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
-        logp_NV = log_probabilities(logits_NV, 1.0)
-        return _scored(logp_NV, logp_NV.argmax(dim=1, keepdim=True))
+        token_N1 = torch.empty(len(logits_NV), 1, dtype=torch.long, device=logits_NV.device)
+        logp_N1 = torch.empty_like(token_N1, dtype=torch.float32)
+        for block in row_blocks(*logits_NV.shape, logits_NV.device.type):
+            logp_BV = log_probabilities(logits_NV[block], temperature=1.0)
+            token_N1[block] = logp_BV.argmax(dim=1, keepdim=True)
+            logp_N1[block] = logp_BV.gather(1, token_N1[block])
+        return _of_rows(token_N1, logp_N1)
 
 
 def log_probabilities(logits_NV: Tensor, temperature: float) -> Tensor:
@@ -192,20 +210,19 @@ def log_probabilities(logits_NV: Tensor, temperature: float) -> Tensor:
     return logp_NV
 
 
-def _scored(logp_NV: Tensor, token_N1: Tensor) -> tuple[Tensor, Tensor]:
-    return token_N1.squeeze(1), logp_NV.gather(1, token_N1).squeeze(1).clamp(max=0)
+def _of_rows(token_N1: Tensor, logp_N1: Tensor) -> tuple[Tensor, Tensor]:
+    return token_N1.squeeze(1), logp_N1.squeeze(1).clamp(max=0)
 
 
-def _pick(p_NV: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw token_N1: one index of each row, with a probability in proportion to ``p_NV``.
+def _pick(p_NV: Tensor, uniform_N1: Tensor) -> Tensor:
+    """Pick token_N1: one index of each row, with a probability in proportion to ``p_NV``, by
+    numbers drawn from [0, 1).
 
     One random number a row: ``torch.multinomial`` draws one a token of the vocabulary, on a CPU a
     fifth of the time of writing. In float64, as float32 would round a large vocabulary's tail off.
     """
     sum_NV = p_NV.cumsum(dim=1, dtype=torch.float64)
-    place_N1 = sum_NV[:, -1:] * torch.rand(
-        len(p_NV), 1, dtype=torch.float64, device=p_NV.device, generator=generator
-    )
+    place_N1 = sum_NV[:, -1:] * uniform_N1
     # Of equal sums the first wins, so a token of probability 0 never does.
     return torch.searchsorted(sum_NV, place_N1, right=True).clamp(max=p_NV.shape[1] - 1)
 

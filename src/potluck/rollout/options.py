@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
+from potluck.blocks import rows_of_a_block
 from potluck.fields import ConfigError, Count, Options, Positive
 from potluck.types import Problem, Sampling
 
@@ -42,7 +43,8 @@ class Writing:
     dtype: str
     held_in: str
     attention: str
-    scatter: float = 1.0
+    scatter: float
+    device: str  # its type, as torch names it
 
 
 class EngineOptions(Options, frozen=True, kw_only=True):
@@ -109,8 +111,8 @@ class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag=
 
         Reading keeps the prompts' keys and values, and one layer's activations at a time. Drawing
         keeps those of whole rows; the layer at work has its own twice, as they grow by one token,
-        and eager attention spreads them out over its heads. A logit takes 24 bytes besides: in
-        float32, with its logarithm and share, and their running sum in float64.
+        and eager attention spreads them out over its heads. The logits of a block take 24 bytes
+        besides: in float32, with their logarithms and shares, and the running sums in float64.
         """
         shape, each = writing.shape, BYTES[writing.dtype]
         copied = shape.parameters if writing.dtype != writing.held_in else 0
@@ -121,7 +123,9 @@ class HFOptions(EngineOptions, frozen=True, kw_only=True, tag_field="name", tag=
         reading = writing.problems * writing.prompt * (caches + layer)
         tokens = writing.rows * writing.longest
         drawing = tokens * caches
-        drawing += max(tokens * spread, writing.rows * shape.vocabulary * (each + 24))
+        in_block = min(writing.rows, rows_of_a_block(shape.vocabulary, writing.device))
+        logits = shape.vocabulary * (each * writing.rows + 24 * in_block)
+        drawing += max(tokens * spread, logits)
         return copied * each + max(reading, drawing)
 
     def log_probability_tolerance(self, dtype: str) -> float:
