@@ -238,3 +238,9 @@ def test_what_cannot_be_measured_is_not_known_and_no_error(monkeypatch, wrong):
     else:
         monkeypatch.setattr(bfloat16.time, "perf_counter", lambda: 0.0)
     assert times_as_long.__wrapped__("writing") is None
+
+
+@pytest.mark.parametrize("found", [0.0, math.inf, math.nan])
+def test_what_is_no_number_of_times_is_not_told(monkeypatch, found):
+    monkeypatch.setattr(bfloat16, "_measured", lambda products: found)
+    assert times_as_long.__wrapped__("writing") is None
