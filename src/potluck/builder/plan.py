@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from potluck.builder.bfloat16 import advice_on_bfloat16, doubts_on_bfloat16
 from potluck.builder.consent import notes_on_reach
 from potluck.builder.memory import (
     CPU_BYTES,
@@ -154,6 +155,9 @@ def check(
         *memory,
         *map(Text, _device_lines(config, plan, gib=gib, apart=not one_process)),
         *map(Text, _unshared_lines(config, plan)),
+        # A plan for another machine's GPU says nothing of this one's processor.
+        *(map(Text, doubts_on_bfloat16(config)) if not gpu else ()),
+        *(map(Text, advice_on_bfloat16(config)) if not gpu else ()),
         Text(),
         _token_table(plan),
         *map(Text, _money_lines(config, plan)),

@@ -147,7 +147,8 @@ class NodeConfig(Options, frozen=True, kw_only=True):
     """Device as torch names it; "auto": a CUDA GPU, else a Mac's ("mps"), else the CPU."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Dtype that learning computes in. In bfloat16 trained weights, their gradients and the
-    optimiser's state stay float32; frozen ones, under an adapter, are stored in bfloat16."""
+    optimiser's state stay float32; frozen ones, under an adapter, are stored in bfloat16. On a CPU
+    without instructions for it bfloat16 is many times slower: docs/memory.md."""
     attention: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
     """Kernel of attention; "auto": what transformers takes for the model."""
     chat_template: ChatTemplate = "model"
@@ -179,7 +180,8 @@ class NodeConfig(Options, frozen=True, kw_only=True):
     gradient_checkpointing: bool = False
     """True: activations are computed twice and not stored: less memory, slower."""
     sampling_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Dtype that the model computes in while it writes; the importance weight corrects for it."""
+    """Dtype that the model computes in while it writes; an importance weight, if the method has
+    one, corrects for it. As ``dtype`` on a CPU."""
     sampling_rows: Count = 512
     """Completions that are written at once; more need more memory and are faster."""
     engine: AnyEngine = HFOptions()

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from potluck.builder.bfloat16 import doubts_on_evaluation
 from potluck.builder.checks import texts_of, without_long_prompts
 from potluck.builder.prompts import require_prompts
 from potluck.builder.task import make_task
@@ -54,7 +55,8 @@ def evaluate_models(
 
     Args:
         progress: is told how far a model is.
-        say: gets a line before an environment is graded, and where a GPU stays unused.
+        say: gets a line before an environment is graded, where a GPU stays unused, and where
+            ``dtype`` is the slower one here.
         stops: whether to stop. What was found by then is returned, as ``partial``: each part of
             the problems that a model has answered greedily, with its samples if all were written;
             no ``splits`` if there is none.
@@ -89,6 +91,8 @@ def evaluate_models(
         require_base(model)
         for note in notes_on_base(model):
             say(note)
+    for doubt in doubts_on_evaluation(request.dtype, request.device):
+        say(doubt)
     is_partial = False
     try:
         for letter, model in zip("AB", settings.models, strict=False):

@@ -10,6 +10,7 @@ import torch
 from msgspec.structs import replace
 
 from potluck.builder import checks
+from potluck.builder.bfloat16 import doubts_on_bfloat16
 from potluck.builder.exchange import agreements_of
 from potluck.builder.nodes import make_learners, make_participants
 from potluck.builder.prepare import prepare
@@ -140,7 +141,7 @@ def _run_leader(local: LocalNodes, processes: ProcessGroup, display: Display) ->
     with tracked, journal, interrupts() as interrupted:
         display = Fanout((display, tracked, journal))
         notify = partial(_tell, display)
-        for note in prepared.notes:
+        for note in (*prepared.notes, *doubts_on_bfloat16(mine)):
             notify(note)
         progress = StoppableProgress(display, interrupted)
         try:
