@@ -64,7 +64,7 @@ class _TokenScores(torch.autograd.Function):
             entropy_X[block] = -p_BV.mul_(logp_BV.clamp_(min=LEAST_LOGP)).sum(dim=1)
 
         ctx.mark_non_differentiable(entropy_X)
-        return logp_X, entropy_X
+        return logp_X.clamp_(max=0), entropy_X  # a rounding may lie above 0
 
     @staticmethod
     def backward(ctx: Any, gradient_X: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
