@@ -57,7 +57,7 @@ class _TokenScores(torch.autograd.Function):
         logp_X = torch.empty(len(wanted_X), device=logits_XW.device)
         entropy_X = torch.empty_like(logp_X)
 
-        for block in row_blocks(len(wanted_X), vocabulary, logits_XW.device.type):
+        for block in row_blocks(len(wanted_X), columns=vocabulary, device=logits_XW.device.type):
             logp_BV = _scaled(logits_XW[block, :vocabulary], temperature).log_softmax(dim=1)
             logp_X[block] = logp_BV.gather(dim=1, index=wanted_X[block, None]).squeeze(1)
             p_BV = logp_BV.exp()
@@ -74,7 +74,7 @@ class _TokenScores(torch.autograd.Function):
         gradient_XW = torch.empty_like(logits_XW)
         gradient_XW[:, vocabulary:] = 0
 
-        for block in row_blocks(len(wanted_X), vocabulary, logits_XW.device.type):
+        for block in row_blocks(len(wanted_X), columns=vocabulary, device=logits_XW.device.type):
             p_BV = _scaled(logits_XW[block, :vocabulary], temperature).softmax(dim=1)
             gradient_BV = p_BV.mul_(-scaled_X1[block])
             gradient_BV.scatter_add_(dim=1, index=wanted_X[block, None], src=scaled_X1[block])

@@ -1,6 +1,6 @@
 """The interface of every engine, its settings, and the samplers that draw the next token."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -174,7 +174,7 @@ class RandomSampler:
         )
         token_N1 = torch.empty_like(uniform_N1, dtype=torch.long)
         logp_N1 = torch.empty_like(uniform_N1, dtype=torch.float32)
-        for block in row_blocks(*logits_NV.shape, logits_NV.device.type):
+        for block in _blocks(logits_NV):
             logp_BV = log_probabilities(logits_NV[block], self.sampling.temperature)
             token_N1[block] = _pick(self.truncated(logp_BV).exp(), uniform_N1[block])
             logp_N1[block] = logp_BV.gather(1, token_N1[block])
@@ -192,7 +192,7 @@ class GreedySampler:
     def __call__(self, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
         token_N1 = torch.empty(len(logits_NV), 1, dtype=torch.long, device=logits_NV.device)
         logp_N1 = torch.empty_like(token_N1, dtype=torch.float32)
-        for block in row_blocks(*logits_NV.shape, logits_NV.device.type):
+        for block in _blocks(logits_NV):
             logp_BV = log_probabilities(logits_NV[block], temperature=1.0)
             token_N1[block] = logp_BV.argmax(dim=1, keepdim=True)
             logp_N1[block] = logp_BV.gather(1, token_N1[block])
@@ -208,6 +208,11 @@ def log_probabilities(logits_NV: Tensor, temperature: float) -> Tensor:
             "format have broken down (a lower learning rate, or sampling_dtype = 'float32')"
         )
     return logp_NV
+
+
+def _blocks(logits_NV: Tensor) -> Iterator[slice]:
+    rows, vocabulary = logits_NV.shape
+    return row_blocks(rows, columns=vocabulary, device=logits_NV.device.type)
 
 
 def _of_rows(token_N1: Tensor, logp_N1: Tensor) -> tuple[Tensor, Tensor]:
