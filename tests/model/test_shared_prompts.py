@@ -45,6 +45,16 @@ def rows(*, prompts=(12, 17, 3), counts=(4, 3, 2), lengths=(5, 1, 7, 3, 9, 2, 2,
     return tuple([column[i] for i in mixed] for column in (given, tokens, observed))
 
 
+def without_dropout(network):
+    """Switch off what would draw other numbers each time, in modules that are being trained."""
+    for module in network.modules():
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+
+
 def both_ways(policy, monkeypatch, given, temperature=0.7):
     """(logp_MT, entropy_MT, gradients) with prompts read once, and of whole rows."""
     prompts, tokens, observed = given
@@ -116,15 +126,15 @@ def test_an_adapter_learns_the_same(monkeypatch):
     assert_equal_ways(shared, whole)
 
 
-def test_layers_that_compute_twice_read_whole_rows_while_they_learn():
-    policy = model_of("qwen2")
-    for module in policy.network.modules():
-        if hasattr(module, "gradient_checkpointing"):
-            module.gradient_checkpointing = True
-    assert policy.shares_prompts, "what is only scored is computed once"
+@pytest.mark.parametrize("name", configurations.KINDS)
+def test_layers_that_compute_twice_learn_the_same(name, monkeypatch):
+    policy = model_of(name)
+    policy.checkpoint_activations()
     policy.network.train()
-    assert not policy.shares_prompts
-    policy.network.eval()
+    without_dropout(policy.network)
+    assert policy.computes_twice
+    assert policy.shares_prompts
+    assert_equal_ways(*both_ways(policy, monkeypatch, rows()))
 
 
 CASES = {
