@@ -83,8 +83,7 @@ def set_up(node, kind=Qwen2ForCausalLM, **shape):
             network, rank=node.lora.r, alpha=1, dropout=0, targets=node.lora.targets, seed=0
         )
     if node.gradient_checkpointing:
-        enable = getattr(network, "activation_checkpointing_enable", None)
-        (enable or network.gradient_checkpointing_enable)({"use_reentrant": False})
+        policy.checkpoint_activations()
     run = RunConfig(
         name="memory",
         problems_per_round=2,

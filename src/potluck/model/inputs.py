@@ -41,6 +41,11 @@ more than one, and prompts of unlike length need a mask."""
 KEPT_OF_A_REPEATED_TOKEN = 0.15
 """Keys and values of a token, as a share of all its activations that a backward pass needs: about
 .1 where a model has as many heads for keys as for queries, less where it has fewer."""
+KEPT_OF_A_PROMPT = 3
+"""What is kept of a prompt's token, in hidden states, where layers compute their activations twice:
+its own between layers, its keys and values, and their gradients. With grouped heads each of these
+four is at most half as wide; with as many heads for keys as for queries it may be as wide, which is
+within what .15 above and one layer's activations leave."""
 TOKENS_OF_A_PASS = 64
 """Tokens of padding that are worth a pass of their own."""
 ROPES_BY_LENGTH = ("longrope", "dynamic")
@@ -89,14 +94,23 @@ def own_lengths(tokens: Ids, observed: Sequence[Observed]) -> list[int]:
     ]
 
 
-def tokens_held(rows: int, prompts: int, longest_prompt: int, longest_own: int) -> int:
+def tokens_held(
+    rows: int,
+    prompts: int,
+    longest_prompt: int,
+    longest_own: int,
+    *,
+    computes_twice: bool = False,
+) -> int:
     """Count the tokens whose activations a pass over so many rows keeps at most; ``prompts`` is the
-    number of their prompts. Keys and values of a prompt are kept for each of its rows."""
+    number of their prompts. Keys and values of a prompt are kept for each of its rows; in layers
+    that compute twice only those of the layer that does, and of each prompt once."""
     whole = rows * (longest_prompt + longest_own)
     shared = prompts * longest_prompt + rows * longest_own
     if not pays(whole, shared):
         return whole
-    return shared + math.ceil(KEPT_OF_A_REPEATED_TOKEN * rows * longest_prompt)
+    more = (KEPT_OF_A_PROMPT - 1) * prompts * longest_prompt if computes_twice else 0
+    return shared + more + math.ceil(KEPT_OF_A_REPEATED_TOKEN * rows * longest_prompt)
 
 
 def pays(whole: int, shared: int) -> bool:

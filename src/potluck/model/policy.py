@@ -43,6 +43,7 @@ bfloat16."""
 SLOPES, SLOPES_ROUNDED = 1e-2, 0.3
 """Share of a gradient's norm by which it may differ where it is computed in two ways."""
 PROBED_IDS = 8
+"""Number of ids that are probed: from the middle of a vocabulary, where tokens are ordinary."""
 
 
 class LanguageModel(Reader):
@@ -181,7 +182,7 @@ class LanguageModel(Reader):
         """Score some rows behind prompts of unlike length both ways, and tell whether that gives
         the same: some bodies count positions by columns, and no configuration tells. With
         ``computes_twice`` compare gradients: a layer might not have its cache both times."""
-        ids = np.arange(PROBED_IDS, dtype=np.int32) % self.vocabulary
+        ids = (self._first_probed + np.arange(PROBED_IDS, dtype=np.int32)) % self.vocabulary
         prompts, tokens = [ids[:2], ids[:2], ids[1:6], ids[1:6]], [ids[:3], ids[2:4]] * 2
         given = prompts, tokens, [()] * len(tokens), self.device
         whole = WholeRows.of(*given)
@@ -226,8 +227,15 @@ class LanguageModel(Reader):
         slopes = torch.autograd.grad(logp_T.sum(), [leaf_NSD for _, leaf_NSD in embedded])
         slope_VD = torch.zeros(PROBED_IDS, slopes[0].shape[-1], device=self.device)
         for (ids_NS, _), slope_NSD in zip(embedded, slopes, strict=True):
-            slope_VD.index_add_(0, ids_NS.flatten(), slope_NSD.flatten(0, 1).float())
+            place_NS = ids_NS - self._first_probed
+            # Not padding: it may be embedded as 0, whose gradient some layers cannot compute.
+            is_probed_NS = (place_NS >= 0) & (place_NS < PROBED_IDS)
+            slope_VD.index_add_(0, place_NS[is_probed_NS], slope_NSD[is_probed_NS].float())
         return slope_VD
+
+    @property
+    def _first_probed(self) -> int:
+        return max(0, self.vocabulary // 2 - PROBED_IDS)
 
     def _inputs(self, prompts: Ids, tokens: Ids, observed: Sequence[Observed]) -> Inputs:
         given = prompts, tokens, observed, self.device
