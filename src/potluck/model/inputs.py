@@ -30,7 +30,7 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.utils.generic import ModelOutput
 
-from potluck.model.repeatable import RepeatableCache, computed_twice
+from potluck.model.repeatable import RepeatableCache, apart, computed_twice
 from potluck.types import Observed
 
 Ids = Sequence[np.ndarray]
@@ -196,6 +196,8 @@ class SharedPrompts:
     real_QP: Tensor
     """False on padding."""
     passes: Sequence[OwnParts]
+    in_one_pass: bool
+    """True: all own parts are read in one pass, and have one backward pass with the prompts."""
     computes_twice: bool
     """True: layers compute their activations again in the backward pass."""
 
@@ -211,7 +213,7 @@ class SharedPrompts:
         computes_twice: bool = False,
     ) -> "SharedPrompts":
         """Put the rows of equal prompts together. ``in_one_pass``: read all own parts in one, even
-        if none has a token to read. ``computes_twice``: in layers with gradient checkpointing,
+        if none has a token to read, as several processes have to pass layers in one order. ``computes_twice``: in layers with gradient checkpointing,
         compute activations twice."""
         groups = grouped(prompts)
         inputs = [own_input(*each) for each in zip(tokens, observed, strict=True)]
@@ -238,6 +240,7 @@ class SharedPrompts:
             prompt_QP=torch.stack([_from_the_end(each, columns) for each in asked]).to(device),
             real_QP=(torch.arange(columns) >= columns - length_Q1).to(device),
             passes=passes,
+            in_one_pass=in_one_pass,
             computes_twice=computes_twice,
         )
 
@@ -260,8 +263,15 @@ class SharedPrompts:
         if own.token_MS.shape[1]:
             real_MP = self.real_QP.index_select(0, own.prompt_M)
             real_MC = torch.cat([real_MP, torch.ones_like(own.token_MS, dtype=torch.bool)], dim=1)
-            out = self._read(network, prompts.behind(own.prompt_M), own.token_MS, real_MC)
-            hidden_MSD = torch.cat([hidden_MSD, out.last_hidden_state], dim=1)
+
+            def read(kept: Sequence[Tensor]) -> Tensor:
+                cache = prompts.behind(own.prompt_M, kept)
+                found: Tensor = self._read(network, cache, own.token_MS, real_MC).last_hidden_state
+                return found
+
+            kept = prompts.kept()
+            own_MSD = read(kept) if self.in_one_pass else apart(read, kept)
+            hidden_MSD = torch.cat([hidden_MSD, own_MSD], dim=1)
         return hidden_MSD[own.predicts_MS]
 
     def _read(

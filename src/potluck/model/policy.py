@@ -219,12 +219,18 @@ class LanguageModel(Reader):
             embedded.append((given[0], leaf_NSD))
             return leaf_NSD
 
+        # Gradients of all weights would be as large as the model.
+        weights = [each for each in self.network.parameters() if each.requires_grad]
         hook = self.network.get_input_embeddings().register_forward_hook(cut_off)
+        for weight in weights:
+            weight.requires_grad_(False)
         try:
-            logp_T = self._probed(inputs, tokens)
+            self._probed(inputs, tokens).sum().backward()
         finally:
             hook.remove()
-        slopes = torch.autograd.grad(logp_T.sum(), [leaf_NSD for _, leaf_NSD in embedded])
+            for weight in weights:
+                weight.requires_grad_()
+        slopes = [leaf_NSD.grad for _, leaf_NSD in embedded if leaf_NSD.grad is not None]
         slope_VD = torch.zeros(PROBED_IDS, slopes[0].shape[-1], device=self.device)
         for (ids_NS, _), slope_NSD in zip(embedded, slopes, strict=True):
             place_NS = ids_NS - self._first_probed

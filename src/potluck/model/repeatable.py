@@ -7,7 +7,7 @@ checkpoints without reentry is the ordinary one: keys and values that leave a la
 cache bring it their gradient.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from functools import partial
@@ -29,11 +29,19 @@ class RepeatableCache(DynamicCache):
         self._prompt_M: Tensor | None = None
         self._read = dict[int, CacheLayerMixin]()
 
-    def behind(self, prompt_M: Tensor) -> "RepeatableCache":
+    def kept(self) -> list[Tensor]:
+        """List keys and values of each layer, of what the pass with this cache has read."""
+        return [tensor for layer in self._read.values() for tensor in (layer.keys, layer.values)]
+
+    def behind(self, prompt_M: Tensor, kept: Sequence[Tensor]) -> "RepeatableCache":
         """Make the cache of a pass over M rows that go on from what the pass with this one has
-        read: each from its row number ``prompt_M``."""
+        read: each from its row number ``prompt_M``, with ``kept`` in place of its own."""
+        layers = dict[int, CacheLayerMixin]()
+        for (at, layer), keys, values in zip(self._read.items(), kept[::2], kept[1::2], strict=True):
+            layers[at] = copy(layer)
+            layers[at].keys, layers[at].values = keys, values
         made = copy(self)
-        made.layers = [self._read.get(at, layer) for at, layer in enumerate(self.layers)]
+        made.layers = [layers.get(at, layer) for at, layer in enumerate(self.layers)]
         made._prompt_M = prompt_M
         made._read = {}
         return made
@@ -50,6 +58,41 @@ class RepeatableCache(DynamicCache):
         if self._prompt_M is None:
             self._read.setdefault(layer_idx, layer)
         return found
+
+
+def apart(compute: Callable[[Sequence[Tensor]], Tensor], given: Sequence[Tensor]) -> Tensor:
+    """Return ``compute(given)``, with a backward pass of its own, which is over before that of
+    ``given`` begins.
+
+    In one backward pass over several passes through a network, torch adds up a weight's gradients
+    of all of them before it adds the sum to ``grad``: until then all weights would have a second
+    gradient. Only for ``backward``; ``torch.autograd.grad`` does not see what is computed in here.
+    """
+    if not torch.is_grad_enabled():
+        return compute(given)
+    # An input with gradient: weights may want one where nothing that is given does.
+    wanted = torch.zeros((), requires_grad=True)
+    found: Tensor = _Apart.apply(compute, wanted, *given)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Apart(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, compute: Callable[[Sequence[Tensor]], Tensor], _: Tensor, *given: Tensor
+    ) -> Tensor:
+        ctx.given = [each.detach().requires_grad_(each.requires_grad) for each in given]
+        with torch.enable_grad():
+            ctx.found = compute(ctx.given)
+        return ctx.found.detach()
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        found, given = ctx.found, ctx.given
+        del ctx.found, ctx.given
+        if found.requires_grad:
+            torch.autograd.backward(found, slope)
+        return None, None, *(each.grad for each in given)
 
 
 def computes_twice(network: torch.nn.Module) -> bool:
