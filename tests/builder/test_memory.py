@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from msgspec.structs import replace
-from torch.profiler import ProfilerActivity, profile
 from transformers import Gemma3ForCausalLM, Qwen2ForCausalLM
 
 import qwen
+from allocations import asked_of_torch
 from potluck.builder.memory import (
     HEAP,
     MAPPED_BYTES,
@@ -55,15 +55,6 @@ class Tokens:
 
     def __call__(self, text):
         return {"input_ids": [1] * int(text)}
-
-
-def asked_of_torch(do):
-    """Bytes: the most that stood at once of what was allocated in ``do``."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-        do()
-    events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
-    sizes = [e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())]
-    return int(np.cumsum(sizes).max())
 
 
 def set_up(node, kind=Qwen2ForCausalLM, **shape):

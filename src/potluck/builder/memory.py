@@ -264,10 +264,12 @@ def _learning(node: NodeConfig, shape: Shape, trained: int, read: MicroBatch, *,
         # own parts' gradient of them, the own parts' states go.
         cached = 2 * each * shape.keys * read.prompts
         own = tokens - read.prompts
-        layers = shape.layers * (cached + max(between, state * read.prompts + cached))
+        before_prompts = shape.layers * (state * read.prompts + 2 * cached)
+        layers = max(shape.layers * (between + cached), before_prompts)
         # Passes over prompts and over own parts are computed again one after the other.
         layer, held = max(kept * read.prompts, kept * own + 2 * copies), 0
     else:
+        before_prompts = shape.layers * kept * read.prompts
         layers, layer, held = shape.layers * (kept * tokens + copies), 0, rounded
     allocator = NO_GAPS if gpu else HEAP
     layers = _with_gaps(layers, node, shape, tokens, allocator)
@@ -275,8 +277,11 @@ def _learning(node: NodeConfig, shape: Shape, trained: int, read: MicroBatch, *,
     forward = layers + rounded + HEAD_COPIES * chunk
     head_backward = layers + held + max(HEAD_COPIES * chunk + before, 2 * chunk + summed)
     layer_backward = layers + held + layer + passing * tokens + weight + waiting
+    # The backward pass of the own parts ends with the embedding, before that of the prompts.
+    before_prompts += held + embedding if read.prompts else 0
     step = 4 * trained if gpu else 2 * head
-    most = max(forward, head_backward, layer_backward, stays + embedding, stays + step)
+    last = max(before_prompts, stays + embedding, stays + step)
+    most = max(forward, head_backward, layer_backward, last)
     return 4 * trained + 2 * between + most
 
 

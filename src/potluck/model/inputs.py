@@ -213,8 +213,8 @@ class SharedPrompts:
         computes_twice: bool = False,
     ) -> "SharedPrompts":
         """Put the rows of equal prompts together. ``in_one_pass``: read all own parts in one, even
-        if none has a token to read, as several processes have to pass layers in one order. ``computes_twice``: in layers with gradient checkpointing,
-        compute activations twice."""
+        if none has a token to read, as several processes have to pass layers in one order.
+        ``computes_twice``: in layers with gradient checkpointing, compute activations twice."""
         groups = grouped(prompts)
         inputs = [own_input(*each) for each in zip(tokens, observed, strict=True)]
         size = [len(own_S) for own_S, _ in inputs]

@@ -190,7 +190,9 @@ class LanguageModel(Reader):
         is_rounded = self.dtype != torch.float32 or self.network.dtype != torch.float32
         try:
             if computes_twice:
-                wanted_VD, found_VD = (self._probed_slope(inputs, tokens) for inputs in (whole, once))
+                wanted_VD, found_VD = (
+                    self._probed_slope(inputs, tokens) for inputs in (whole, once)
+                )
                 least = (SLOPES_ROUNDED if is_rounded else SLOPES) * wanted_VD.norm()
                 return bool((wanted_VD - found_VD).norm() <= least)
             with torch.no_grad():

@@ -37,7 +37,9 @@ class RepeatableCache(DynamicCache):
         """Make the cache of a pass over M rows that go on from what the pass with this one has
         read: each from its row number ``prompt_M``, with ``kept`` in place of its own."""
         layers = dict[int, CacheLayerMixin]()
-        for (at, layer), keys, values in zip(self._read.items(), kept[::2], kept[1::2], strict=True):
+        for (at, layer), keys, values in zip(
+            self._read.items(), kept[::2], kept[1::2], strict=True
+        ):
             layers[at] = copy(layer)
             layers[at].keys, layers[at].values = keys, values
         made = copy(self)
