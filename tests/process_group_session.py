@@ -84,6 +84,7 @@ CASES = {
         tiny.f_tis(divergence_limit=1e-6), budget=1, lr=1.0, clip=0.01
     ),
     "nothing left": Case(tiny.f_tis(divergence_limit=1e-9), only_bad=True),
+    "prompts read once in layers that compute twice": Case(budget=60, checkpointing=True),
     "three updates": Case(
         tiny.f_tis(updates_per_round=3, divergence_limit=3.0), budget=30, lr=0.05, spread=0.5
     ),
@@ -146,9 +147,10 @@ def language_of(case):
         add_adapter(network, rank=3, alpha=6.0, dropout=0.0, targets=["q_proj", "up_proj"], seed=0)
         for p in trained(network):  # B is zero at first, and A has no gradient then
             torch.nn.init.normal_(p, std=0.2, generator=torch.Generator().manual_seed(1))
+    made = LanguageModel(network, policy.tokenizer, dtype=case.dtype)
     if case.checkpointing:
-        network.activation_checkpointing_enable({"use_reentrant": False})
-    return LanguageModel(network, policy.tokenizer, dtype=case.dtype)
+        made.checkpoint_activations()
+    return made
 
 
 class Unled:
@@ -178,6 +180,14 @@ def learn(case, processes=SINGLE_PROCESS):
         processes=processes, longest=9,
         reference=policy if case.reference and case.lora else reference,
     )  # fmt: skip
+    read, inputs = set(), policy._inputs
+
+    def seen(*given):
+        made = inputs(*given)
+        read.add(type(made).__name__)
+        return made
+
+    policy._inputs = seen
     torch.manual_seed(processes.rank)
     before = policy_module.LOGITS_AT_ONCE
     policy_module.LOGITS_AT_ONCE = 150 if case.chunk else before
@@ -199,6 +209,7 @@ def learn(case, processes=SINGLE_PROCESS):
         "gradient": learner.seen or None,
         "weights": [full_tensor(p.detach()).clone() for p in policy.network.parameters()],
         "steps": steps,
+        "read": read,
         "spread": all(isinstance(p, DTensor) for p in policy.network.parameters()),
     }
 

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 
 import configurations
 import tiny
+from allocations import asked_of_torch
 from node.test_learner import learner_of
 from node.test_observed import episodes, packed
 from potluck.model import LanguageModel, inputs
@@ -43,6 +44,16 @@ def rows(*, prompts=(12, 17, 3), counts=(4, 3, 2), lengths=(5, 1, 7, 3, 9, 2, 2,
     observed = [((1, ids(3)),) if len(t) > 1 and i % 2 else () for i, t in enumerate(tokens)]
     mixed = dice.permutation(len(tokens))
     return tuple([column[i] for i in mixed] for column in (given, tokens, observed))
+
+
+def without_dropout(network):
+    """Switch off what would draw other numbers each time, in modules that are being trained."""
+    for module in network.modules():
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
 
 
 def both_ways(policy, monkeypatch, given, temperature=0.7):
@@ -104,27 +115,144 @@ def test_a_model_whose_prompts_cannot_be_continued_reads_whole_rows(name):
     policy.logp(*rows()[:2], temperature=1.0)
 
 
-def test_an_adapter_learns_the_same(monkeypatch):
+@pytest.mark.parametrize("targets", ["all-linear", ["down_proj"]])
+@pytest.mark.parametrize("twice", [False, True])
+def test_an_adapter_learns_the_same(targets, twice, monkeypatch):
+    """Of one on "down_proj" the first layer's keys and values have no gradient."""
     policy = model_of("qwen2")
-    add_adapter(policy.network, rank=2, alpha=4.0, dropout=0.0, targets="all-linear", seed=3)
+    add_adapter(policy.network, rank=2, alpha=4.0, dropout=0.0, targets=targets, seed=3)
     with torch.no_grad():
         for parameter in policy.network.parameters():
             if parameter.requires_grad:
                 parameter.add_(0.1)
+    if twice:
+        policy.checkpoint_activations()
+        policy.network.train()
+    trained = {name for name, p in policy.network.named_parameters() if p.requires_grad}
     shared, whole = both_ways(policy, monkeypatch, rows())
-    assert all("lora" in name for name in whole[2])
+    assert shared[2].keys() == whole[2].keys() == trained
     assert_equal_ways(shared, whole)
 
 
-def test_layers_that_compute_twice_read_whole_rows_while_they_learn():
+def test_own_parts_teach_what_their_prompts_do_not(monkeypatch):
+    """Only weights behind all keys and values are trained."""
     policy = model_of("qwen2")
-    for module in policy.network.modules():
-        if hasattr(module, "gradient_checkpointing"):
-            module.gradient_checkpointing = True
+    policy.network.requires_grad_(False)
+    policy.network.get_decoder().layers[-1].mlp.requires_grad_()
+    assert_equal_ways(*both_ways(policy, monkeypatch, rows()))
+
+
+@pytest.mark.parametrize("name", configurations.KINDS)
+def test_layers_that_compute_twice_learn_the_same(name, monkeypatch):
+    policy = model_of(name)
+    policy.checkpoint_activations()
+    policy.network.train()
+    without_dropout(policy.network)
+    assert policy.computes_twice
+    assert policy.shares_prompts
+    assert_equal_ways(*both_ways(policy, monkeypatch, rows()))
+
+
+def computed_in(layer, monkeypatch):
+    """Batches and columns of each call of a layer's own forward pass."""
+    seen, attention = [], layer.self_attn
+    plain = attention.forward
+
+    def forward(*given, hidden_states, **named):
+        seen.append(tuple(hidden_states.shape[:2]))
+        return plain(*given, hidden_states=hidden_states, **named)
+
+    monkeypatch.setattr(attention, "forward", forward)
+    return seen
+
+
+def test_a_layer_that_computes_twice_does_so_in_the_backward_pass_with_its_cache(monkeypatch):
+    policy = model_of("qwen2")
+    policy.checkpoint_activations()
+    policy.network.train()
+    seen = computed_in(policy.network.get_decoder().layers[0], monkeypatch)
+    prompts, tokens = [np.arange(3, 23, dtype=np.int32)] * 5, [np.int32([3, 4, 5])] * 5
+    logp_MT = policy.logp(prompts, tokens, temperature=1.0)
+    assert seen == [(1, 20), (5, 2)]
+    seen.clear()
+    logp_MT.sum().backward()
+    assert seen == [(5, 2), (1, 20)]
+    assert policy.computes_twice, "the switches of transformers are as they were"
+
+
+def test_activations_are_not_kept(monkeypatch):
+    monkeypatch.setattr(inputs, "WORTH_SHARING", SHARED)
+    prompts, tokens, _ = rows(prompts=(30,), counts=(4,), lengths=(30,) * 4)
+    held = []
+    for twice in (False, True):
+        policy = model_of("qwen2")
+        if twice:
+            policy.checkpoint_activations()
+        policy.network.train()
+        read = partial(policy.logp, prompts, tokens, temperature=1.0)
+        held.append(asked_of_torch(read, at_end=True))
+    plain, again = held
+    assert again < 0.5 * plain
+
+
+def test_no_weight_has_a_second_gradient_in_the_backward_pass(monkeypatch):
+    """The gradient of own parts is in ``grad`` before that of the prompts begins."""
+    policy = model_of("qwen2")
+    weight = policy.network.get_decoder().layers[0].self_attn.o_proj.weight
+    added = []
+    weight.register_post_accumulate_grad_hook(lambda given: added.append(given.grad.clone()))
+    lengths = (1, 2, 1, 2, 40, 41, 40, 42, 41)
+    prompts, tokens, _ = rows(lengths=lengths)
+    logp_MT = policy.logp(prompts, tokens, temperature=1.0)
+    logp_MT.sum().backward()
+    assert len(added) == 3, "short own parts, long ones, and the prompts"
+
+
+def drops_its_cache(network, when):
+    layer = network.get_decoder().layers[1]
+    plain = layer.forward
+
+    def forward(*given, past_key_values=None, **named):
+        dropped = when()
+        return plain(*given, past_key_values=None if dropped else past_key_values, **named)
+
+    layer.forward = forward
+
+
+def test_a_layer_that_has_no_cache_where_it_learns_is_noticed():
+    policy = model_of("qwen2")
+    drops_its_cache(policy.network, torch.is_grad_enabled)
+    policy.checkpoint_activations()
     assert policy.shares_prompts, "what is only scored is computed once"
     policy.network.train()
     assert not policy.shares_prompts
-    policy.network.eval()
+    assert isinstance(policy._inputs(*rows()), WholeRows)
+
+
+def test_a_layer_that_has_no_cache_the_second_time_is_noticed():
+    policy = model_of("qwen2")
+    is_second = []
+    drops_its_cache(policy.network, lambda: bool(is_second))
+    scorer = policy.scorer.forward
+
+    def forward(*given):
+        is_second.clear()
+        found = scorer(*given)
+        is_second.append(True)
+        return found
+
+    policy.scorer.forward = forward
+    policy.checkpoint_activations()
+    policy.network.train()
+    assert not policy.shares_prompts
+
+
+def test_checkpointing_that_was_not_tried_reads_whole_rows():
+    policy = model_of("qwen2")
+    policy.network.activation_checkpointing_enable({"use_reentrant": False})
+    policy.network.train()
+    assert policy.computes_twice
+    assert not policy.shares_prompts
 
 
 CASES = {
@@ -193,10 +321,17 @@ def test_where_reading_once_pays():
 
 
 def test_a_micro_batch_holds_no_more_than_whole_rows_would():
-    for rows_, prompts, longest, own in ((1, 1, 9, 9), (8, 1, 100, 10), (8, 8, 100, 10)):
+    for rows_, prompts, longest, own in (
+        (1, 1, 9, 9),
+        (4, 1, 100, 10),
+        (8, 1, 100, 10),
+        (8, 8, 100, 10),
+    ):
         whole = rows_ * (longest + own)
-        assert tokens_held(rows_, prompts, longest, own) <= whole
+        for twice in (False, True):
+            assert tokens_held(rows_, prompts, longest, own, computes_twice=twice) <= whole
     assert tokens_held(8, 1, 100, 10) == 100 + 80 + 120
+    assert tokens_held(8, 1, 100, 10, computes_twice=True) == 300 + 80 + 120
     assert tokens_held(8, 8, 100, 10) == 880
 
 

@@ -94,7 +94,7 @@ def test_both_hold_the_same_to_the_bit(both, name):
     first, second = (found["cases"][name] for found in both)
     assert first.keys() == second.keys()
     for key in first:
-        if key in ("dropped", "error", "steps", "spread") or first[key] is None:
+        if key in ("dropped", "error", "steps", "spread", "read") or first[key] is None:
             assert first[key] == second[key]
         else:
             assert_close(first[key], second[key], rtol=0, atol=0, equal_nan=True)
@@ -115,6 +115,9 @@ def test_the_cases_are_what_they_are_called(both):
     assert list(cases["bad gradient"]["dropped"].values()) == ["gradient"]
     assert list(cases["not trusted, bad gradient"]["dropped"].values()) == ["gradient"]
     assert cases["not trusted, two updates"]["shares"]["east"] > 0.1
+    twice = "prompts read once in layers that compute twice"
+    assert cases[twice]["read"] == {"SharedPrompts"}
+    assert process_group_session.learn(CASES[twice])["read"] == {"SharedPrompts"}
     adapter = cases["kl of an adapter"]
     assert len(adapter["gradient"]) == 8 < len(adapter["weights"])
     assert cases["bfloat16"]["loss"] != cases["f-tis"]["loss"]

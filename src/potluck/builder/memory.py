@@ -202,6 +202,8 @@ class MicroBatch:
     repeated: int
     """Tokens of prompts that are read once, times their rows, of which each has a copy of the keys
     and values; 0: each row is read with its prompt."""
+    prompts: int
+    """Number of the tokens of prompts that are read once, among ``tokens``."""
 
 
 def _micro_batch(
@@ -210,8 +212,8 @@ def _micro_batch(
     """Find the largest micro-batch of rows of like length, as ``passes.micro_batches`` cuts it."""
     prompt, own = longest - new, new
     whole = min(max(1, node.micro_batch_tokens // longest), rows)
-    plain = MicroBatch(whole * longest, whole * new, longest, repeated=0)
-    if node.gradient_checkpointing or not shape.shares_prompts or prompt < 1:
+    plain = MicroBatch(whole * longest, whole * new, longest, repeated=0, prompts=0)
+    if not shape.shares_prompts or prompt < 1:
         return plain
 
     def prompts(count: int) -> int:
@@ -219,16 +221,23 @@ def _micro_batch(
 
     if not pays(rows * longest, prompts(rows) * prompt + rows * own):
         return plain
-    fitting = [
-        count
-        for count in range(1, rows + 1)
-        if tokens_held(count, prompts(count), prompt, own) <= node.micro_batch_tokens
-    ]
+
+    def held(count: int) -> int:
+        sizes = count, prompts(count), prompt, own
+        return tokens_held(*sizes, computes_twice=node.gradient_checkpointing)
+
+    fitting = [count for count in range(1, rows + 1) if held(count) <= node.micro_batch_tokens]
     count = max(fitting, default=1)
-    read = prompts(count) * prompt + count * own
-    if not pays(count * longest, read):
+    once = prompts(count) * prompt
+    if not pays(count * longest, once + count * own):
         return plain
-    return MicroBatch(read, count * new, longest, repeated=count * prompt)
+    return MicroBatch(
+        tokens=once + count * own,
+        asked=count * new,
+        longest=longest,
+        repeated=count * prompt,
+        prompts=once,
+    )
 
 
 def _learning(node: NodeConfig, shape: Shape, trained: int, read: MicroBatch, *, gpu: bool) -> int:
@@ -237,7 +246,9 @@ def _learning(node: NodeConfig, shape: Shape, trained: int, read: MicroBatch, *,
     tokens, asked, longest = read.tokens, read.asked, read.longest
     kept, passing, weight = _layer(node, shape, longest)
     # The hidden states between layers are as wide as the weights that they come from.
-    between = (each if node.lora else 4) * shape.hidden * tokens
+    state = (each if node.lora else 4) * shape.hidden
+    between = state * tokens
+    copies = 2 * each * shape.keys * read.repeated
     device = "cuda" if gpu else "cpu"
     most_logits = logits_at_once(device)
     scored = min(asked, max(1, most_logits // shape.vocabulary))
@@ -254,9 +265,16 @@ def _learning(node: NodeConfig, shape: Shape, trained: int, read: MicroBatch, *,
     embedding = head + waiting + (waiting if each == 4 else 0)
     rounded = 2 * trained if each == 2 else 0  # by autocast, kept to the end of the forward pass
     if node.gradient_checkpointing:
-        layers, layer, held = shape.layers * between, kept * tokens, 0
+        # Prompts have keys and values from layer to layer. While those of the prompts wait for the
+        # own parts' gradient of them, the own parts' states go.
+        cached = 2 * each * shape.keys * read.prompts
+        own = tokens - read.prompts
+        before_prompts = shape.layers * (state * read.prompts + 2 * cached)
+        layers = max(shape.layers * (between + cached), before_prompts)
+        # Passes over prompts and over own parts are computed again one after the other.
+        layer, held = max(kept * read.prompts, kept * own + 2 * copies), 0
     else:
-        copies = 2 * each * shape.keys * read.repeated
+        before_prompts = shape.layers * kept * read.prompts
         layers, layer, held = shape.layers * (kept * tokens + copies), 0, rounded
     allocator = NO_GAPS if gpu else HEAP
     layers = _with_gaps(layers, node, shape, tokens, allocator)
@@ -267,8 +285,11 @@ def _learning(node: NodeConfig, shape: Shape, trained: int, read: MicroBatch, *,
     stay = logits if several else 0
     head_backward = layers + held + max(2 * logits + block + before, logits + stay + summed)
     layer_backward = layers + held + layer + passing * tokens + weight + waiting
+    # The backward pass of the own parts ends with the embedding, before that of the prompts.
+    before_prompts += held + embedding if read.prompts else 0
     step = 4 * trained if gpu else 2 * head
-    most = max(forward, head_backward, layer_backward, stays + embedding, stays + step)
+    last = max(before_prompts, stays + embedding, stays + step)
+    most = max(forward, head_backward, layer_backward, last)
     return 4 * trained + 2 * between + most
 
 

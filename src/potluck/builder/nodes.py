@@ -160,15 +160,13 @@ def _rate(config: RunConfig, node: NodeConfig) -> LearningRate:
 
 
 def _checkpoint_activations(policy: LanguageModel, name: str) -> None:
-    network = policy.network
-    # Its name until transformers 5.x, where the other one came in.
-    enable = getattr(network, "activation_checkpointing_enable", None)
     try:
-        (enable or network.gradient_checkpointing_enable)({"use_reentrant": False})
+        policy.checkpoint_activations()
     except ValueError as error:
+        kind = type(policy.network).__name__
         raise ModelError(
-            f"[node.{name}] gradient_checkpointing is true, but {type(network).__name__} cannot "
-            f"({error}); set it to false"
+            f"[node.{name}] gradient_checkpointing is true, but {kind} cannot ({error}); set it to "
+            f"false"
         ) from error
 
 

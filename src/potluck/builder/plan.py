@@ -236,14 +236,10 @@ def _device_lines(config: RunConfig, plan: CostPlan, *, gib: float, apart: bool)
 def _unshared_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
     """Yield a line on each node that reads a prompt again for each completion that it learns
     from."""
-    for name, node in config.trained_here.items():
-        if node.gradient_checkpointing:
-            why = "with gradient_checkpointing layers keep no cache"
-        elif name in plan.shapes and not plan.shapes[name].shares_prompts:
+    for name in config.trained_here:
+        if name in plan.shapes and not plan.shapes[name].shares_prompts:
             why = f"a {plan.shapes[name].model_type} cannot go on from one reading of it"
-        else:
-            continue
-        yield f"{name} reads a prompt again for each completion that it learns from: {why}"
+            yield f"{name} reads a prompt again for each completion that it learns from: {why}"
 
 
 def _token_table(plan: CostPlan) -> Table:

@@ -8,7 +8,8 @@ rows that share it.
 Both give the same log-probabilities, and the same gradient: that of a shared prompt is the sum of
 those that its rows would have (PrefixGrouper, arXiv:2506.05433, which packs a group into one
 sequence with a mask of its own; here the model's own cache does it, so any attention that can be
-continued can be shared, windows included).
+continued can be shared, windows included). Layers that compute their activations twice have the
+cache both times (``repeatable.py``).
 
 Shape letters, beside those of ``types.py``: Q prompts, S columns of what is read, X positions that
 predict a completion's token, D numbers of a hidden state.
@@ -17,7 +18,7 @@ predict a completion's token, D numbers of a hidden state.
 import inspect
 import math
 from collections.abc import Sequence
-from copy import copy
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.utils.generic import ModelOutput
 
+from potluck.model.repeatable import RepeatableCache, apart, computed_twice
 from potluck.types import Observed
 
 Ids = Sequence[np.ndarray]
@@ -39,6 +41,11 @@ more than one, and prompts of unlike length need a mask."""
 KEPT_OF_A_REPEATED_TOKEN = 0.15
 """Keys and values of a token, as a share of all its activations that a backward pass needs: about
 .1 where a model has as many heads for keys as for queries, less where it has fewer."""
+KEPT_OF_A_PROMPT = 3
+"""What is kept of a prompt's token, in hidden states, where layers compute their activations twice:
+its own between layers, its keys and values, and their gradients. With grouped heads each of these
+four is at most half as wide; with as many heads for keys as for queries it may be as wide, which is
+within what .15 above and one layer's activations leave."""
 TOKENS_OF_A_PASS = 64
 """Tokens of padding that are worth a pass of their own."""
 ROPES_BY_LENGTH = ("longrope", "dynamic")
@@ -87,14 +94,23 @@ def own_lengths(tokens: Ids, observed: Sequence[Observed]) -> list[int]:
     ]
 
 
-def tokens_held(rows: int, prompts: int, longest_prompt: int, longest_own: int) -> int:
+def tokens_held(
+    rows: int,
+    prompts: int,
+    longest_prompt: int,
+    longest_own: int,
+    *,
+    computes_twice: bool = False,
+) -> int:
     """Count the tokens whose activations a pass over so many rows keeps at most; ``prompts`` is the
-    number of their prompts. Keys and values of a prompt are kept for each of its rows."""
+    number of their prompts. Keys and values of a prompt are kept for each of its rows; in layers
+    that compute twice only those of the layer that does, and of each prompt once."""
     whole = rows * (longest_prompt + longest_own)
     shared = prompts * longest_prompt + rows * longest_own
     if not pays(whole, shared):
         return whole
-    return shared + math.ceil(KEPT_OF_A_REPEATED_TOKEN * rows * longest_prompt)
+    more = (KEPT_OF_A_PROMPT - 1) * prompts * longest_prompt if computes_twice else 0
+    return shared + more + math.ceil(KEPT_OF_A_REPEATED_TOKEN * rows * longest_prompt)
 
 
 def pays(whole: int, shared: int) -> bool:
@@ -156,8 +172,8 @@ class WholeRows:
 class OwnParts:
     """Parts of some rows behind their prompts, read in one pass; padded at the end."""
 
-    count_Q: Tensor
-    """Number of these rows behind each prompt; they come in the order of the prompts."""
+    prompt_M: Tensor
+    """Place of each row's prompt among the prompts."""
     token_MS: Tensor
     """No column if each predicts but one token, which the prompt does."""
     predicts_MS: Tensor
@@ -180,6 +196,10 @@ class SharedPrompts:
     real_QP: Tensor
     """False on padding."""
     passes: Sequence[OwnParts]
+    in_one_pass: bool
+    """True: all own parts are read in one pass, and have one backward pass with the prompts."""
+    computes_twice: bool
+    """True: layers compute their activations again in the backward pass."""
 
     @classmethod
     def of(
@@ -190,9 +210,11 @@ class SharedPrompts:
         device: torch.device,
         *,
         in_one_pass: bool = False,
+        computes_twice: bool = False,
     ) -> "SharedPrompts":
         """Put the rows of equal prompts together. ``in_one_pass``: read all own parts in one, even
-        if none has a token to read."""
+        if none has a token to read, as several processes have to pass layers in one order.
+        ``computes_twice``: in layers with gradient checkpointing, compute activations twice."""
         groups = grouped(prompts)
         inputs = [own_input(*each) for each in zip(tokens, observed, strict=True)]
         size = [len(own_S) for own_S, _ in inputs]
@@ -205,8 +227,8 @@ class SharedPrompts:
             own = [inputs[row][0] for row in chosen]
             token_MS = _padded(own, device, least_columns=int(in_one_pass))
             predicts_MS = _marked([inputs[row][1] for row in chosen], token_MS.shape[1] + 1, device)
-            count_Q = torch.tensor([len(rows) for rows in parts], device=device)
-            passes.append(OwnParts(count_Q, token_MS, predicts_MS))
+            prompt_M = torch.tensor([at for at, rows in enumerate(parts) for _ in rows])
+            passes.append(OwnParts(prompt_M.to(device), token_MS, predicts_MS))
             order += chosen
             shortest = longest
 
@@ -218,35 +240,42 @@ class SharedPrompts:
             prompt_QP=torch.stack([_from_the_end(each, columns) for each in asked]).to(device),
             real_QP=(torch.arange(columns) >= columns - length_Q1).to(device),
             passes=passes,
+            in_one_pass=in_one_pass,
+            computes_twice=computes_twice,
         )
 
     def hidden(self, network: PreTrainedModel) -> tuple[Tensor, type[ModelOutput]]:
         """Compute hidden_XD, the last hidden states in the places that predict; and the kind of
         what the body returns."""
-        cache = DynamicCache(config=network.config)
-        out = self._read(network, cache, self.prompt_QP, self.real_QP)
-        last_Q1D = out.last_hidden_state[:, -1:]
-        found = [self._behind(network, cache, last_Q1D, own) for own in self.passes]
+        with computed_twice(network) if self.computes_twice else nullcontext():
+            prompts = RepeatableCache(network.config)
+            out = self._read(network, prompts, self.prompt_QP, self.real_QP)
+            last_Q1D = out.last_hidden_state[:, -1:]
+            found = [self._behind(network, prompts, last_Q1D, own) for own in self.passes]
         return torch.cat(found), type(out)
 
     def _behind(
-        self, network: PreTrainedModel, prompts: DynamicCache, last_Q1D: Tensor, own: OwnParts
+        self, network: PreTrainedModel, prompts: RepeatableCache, last_Q1D: Tensor, own: OwnParts
     ) -> Tensor:
-        """Compute hidden_XD of some rows behind prompts that ``prompts`` has read."""
-        hidden_MSD = last_Q1D.repeat_interleave(own.count_Q, dim=0)
+        """Compute hidden_XD of some rows behind the prompts, which the pass with ``prompts`` has
+        read."""
+        hidden_MSD = last_Q1D.index_select(0, own.prompt_M)
         if own.token_MS.shape[1]:
-            cache = copy(prompts)
-            cache.layers = [copy(layer) for layer in prompts.layers]
-            # Its annotation says int, but a count for each row is what it hands on to torch.
-            cache.batch_repeat_interleave(own.count_Q)  # type: ignore[arg-type]
-            real_MP = self.real_QP.repeat_interleave(own.count_Q, dim=0)
+            real_MP = self.real_QP.index_select(0, own.prompt_M)
             real_MC = torch.cat([real_MP, torch.ones_like(own.token_MS, dtype=torch.bool)], dim=1)
-            out = self._read(network, cache, own.token_MS, real_MC)
-            hidden_MSD = torch.cat([hidden_MSD, out.last_hidden_state], dim=1)
+
+            def read(kept: Sequence[Tensor]) -> Tensor:
+                cache = prompts.behind(own.prompt_M, kept)
+                found: Tensor = self._read(network, cache, own.token_MS, real_MC).last_hidden_state
+                return found
+
+            kept = prompts.kept()
+            own_MSD = read(kept) if self.in_one_pass else apart(read, kept)
+            hidden_MSD = torch.cat([hidden_MSD, own_MSD], dim=1)
         return hidden_MSD[own.predicts_MS]
 
     def _read(
-        self, network: PreTrainedModel, cache: DynamicCache, token_NS: Tensor, real_NC: Tensor
+        self, network: PreTrainedModel, cache: RepeatableCache, token_NS: Tensor, real_NC: Tensor
     ) -> Any:
         """Read some columns behind those in the cache; ``real_NC`` tells of all which are real."""
         body: Any = network.get_decoder()

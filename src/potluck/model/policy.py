@@ -29,6 +29,7 @@ from potluck.model.inputs import (
 from potluck.model.loading import ModelError, load_network, load_tokenizer, stop_ids
 from potluck.model.prompt import Variables
 from potluck.model.reader import Reader
+from potluck.model.repeatable import computes_twice, forward_replaced
 from potluck.model.token_scores import token_scores
 from potluck.types import ChatTemplate, Completion, Observed
 
@@ -39,6 +40,10 @@ GIVE_BACK = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix
 ALIKE, ALIKE_ROUNDED = 1e-3, 0.1
 """Nats by which log-probabilities may differ that are computed in two ways, in float32 and in
 bfloat16."""
+SLOPES, SLOPES_ROUNDED = 1e-2, 0.3
+"""Share of a gradient's norm by which it may differ where it is computed in two ways."""
+PROBED_IDS = 8
+"""Number of ids that are probed: from the middle of a vocabulary, where tokens are ordinary."""
 
 
 class LanguageModel(Reader):
@@ -78,6 +83,7 @@ class LanguageModel(Reader):
         self.network, self.dtype, self.came_as = network.eval(), dtype, came_as
         self.scorer = Scorer(network, self.vocabulary)
         self._can_share_prompts = can_share_prompts(network) and self._reads_alike()
+        self._can_share_twice = False
 
     @classmethod
     def load(
@@ -153,41 +159,97 @@ class LanguageModel(Reader):
         )
         return logp_MT, entropy_MT
 
+    def checkpoint_activations(self) -> None:
+        """Have layers compute their activations again in the backward pass instead of keeping them;
+        raise ValueError if the network cannot."""
+        network = self.network
+        # Its name until transformers 5.x, where the other one came in.
+        enable = getattr(network, "activation_checkpointing_enable", None)
+        (enable or network.gradient_checkpointing_enable)({"use_reentrant": False})
+        self._can_share_twice = self._can_share_prompts and self._reads_alike(computes_twice=True)
+
+    @property
+    def computes_twice(self) -> bool:
+        """True: layers compute their activations again in the backward pass."""
+        return self.network.training and computes_twice(self.network)
+
     @property
     def shares_prompts(self) -> bool:
-        """True: a prompt that several rows share is read once for all of them. Not where layers
-        compute their activations twice: transformers then drops what they have read."""
-        computes_twice = self.network.training and any(
-            getattr(module, "gradient_checkpointing", False) for module in self.network.modules()
-        )
-        return self._can_share_prompts and not computes_twice
+        """True: a prompt that several rows share is read once for all of them."""
+        return self._can_share_twice if self.computes_twice else self._can_share_prompts
 
-    def _reads_alike(self) -> bool:
+    def _reads_alike(self, *, computes_twice: bool = False) -> bool:
         """Score some rows behind prompts of unlike length both ways, and tell whether that gives
-        the same: some bodies count positions by columns, and no configuration tells."""
-        ids = np.arange(8, dtype=np.int32) % self.vocabulary
+        the same: some bodies count positions by columns, and no configuration tells. With
+        ``computes_twice`` compare gradients: a layer might not have its cache both times."""
+        ids = (self._first_probed + np.arange(PROBED_IDS, dtype=np.int32)) % self.vocabulary
         prompts, tokens = [ids[:2], ids[:2], ids[1:6], ids[1:6]], [ids[:3], ids[2:4]] * 2
         given = prompts, tokens, [()] * len(tokens), self.device
-        wanted = {}
+        whole = WholeRows.of(*given)
+        once = SharedPrompts.of(*given, computes_twice=computes_twice)
+        is_rounded = self.dtype != torch.float32 or self.network.dtype != torch.float32
         try:
-            with torch.no_grad(), self._rounding():
-                for inputs in (WholeRows.of(*given), SharedPrompts.of(*given)):
-                    ordered = np.concatenate([tokens[row] for row in inputs.order])
-                    wanted_X = torch.from_numpy(ordered).long().to(self.device)
-                    logp_X, _ = self.scorer(inputs, wanted_X, 1.0)
-                    lengths = [len(tokens[row]) for row in inputs.order]
-                    by_row = zip(inputs.order, logp_X.split(lengths), strict=True)
-                    wanted[type(inputs)] = torch.cat([logp_T for _, logp_T in sorted(by_row)])
+            if computes_twice:
+                wanted_VD, found_VD = (
+                    self._probed_slope(inputs, tokens) for inputs in (whole, once)
+                )
+                least = (SLOPES_ROUNDED if is_rounded else SLOPES) * wanted_VD.norm()
+                return bool((wanted_VD - found_VD).norm() <= least)
+            with torch.no_grad():
+                gap_T = self._probed(whole, tokens) - self._probed(once, tokens)
         except Exception:  # each model's body is code of its own; whole rows say what is wrong
             return False
-        is_rounded = self.dtype != torch.float32 or self.network.dtype != torch.float32
-        gap_X = (wanted[WholeRows] - wanted[SharedPrompts]).abs()
-        return bool(gap_X.max() < (ALIKE_ROUNDED if is_rounded else ALIKE))
+        return bool(gap_T.abs().max() < (ALIKE_ROUNDED if is_rounded else ALIKE))
+
+    def _probed(self, inputs: Inputs, tokens: Ids) -> Tensor:
+        """Compute the log-probabilities of ``tokens``, one behind the other as they are given."""
+        ordered = np.concatenate([tokens[row] for row in inputs.order])
+        wanted_X = torch.from_numpy(ordered).long().to(self.device)
+        with self._rounding():
+            logp_X, _ = self.scorer(inputs, wanted_X, 1.0)
+        lengths = [len(tokens[row]) for row in inputs.order]
+        by_row = dict(zip(inputs.order, logp_X.split(lengths), strict=True))
+        return torch.cat([by_row[row] for row in range(len(tokens))])
+
+    def _probed_slope(self, inputs: Inputs, tokens: Ids) -> Tensor:
+        """Compute the gradient of the sum of ``_probed`` by the embeddings of the ids that are
+        probed: it takes the way through all layers, and little memory."""
+        embedded = list[tuple[Tensor, Tensor]]()
+
+        def cut_off(_: torch.nn.Module, given: tuple[Tensor], embedded_NSD: Tensor) -> Tensor:
+            leaf_NSD = embedded_NSD.detach().requires_grad_()
+            embedded.append((given[0], leaf_NSD))
+            return leaf_NSD
+
+        # Gradients of all weights would be as large as the model.
+        weights = [each for each in self.network.parameters() if each.requires_grad]
+        hook = self.network.get_input_embeddings().register_forward_hook(cut_off)
+        for weight in weights:
+            weight.requires_grad_(False)
+        try:
+            self._probed(inputs, tokens).sum().backward()
+        finally:
+            hook.remove()
+            for weight in weights:
+                weight.requires_grad_()
+        slopes = [leaf_NSD.grad for _, leaf_NSD in embedded if leaf_NSD.grad is not None]
+        slope_VD = torch.zeros(PROBED_IDS, slopes[0].shape[-1], device=self.device)
+        for (ids_NS, _), slope_NSD in zip(embedded, slopes, strict=True):
+            place_NS = ids_NS - self._first_probed
+            # Not padding: it may be embedded as 0, whose gradient some layers cannot compute.
+            is_probed_NS = (place_NS >= 0) & (place_NS < PROBED_IDS)
+            slope_VD.index_add_(0, place_NS[is_probed_NS], slope_NSD[is_probed_NS].float())
+        return slope_VD
+
+    @property
+    def _first_probed(self) -> int:
+        return max(0, self.vocabulary // 2 - PROBED_IDS)
 
     def _inputs(self, prompts: Ids, tokens: Ids, observed: Sequence[Observed]) -> Inputs:
+        given = prompts, tokens, observed, self.device
         if self.shares_prompts and pays(*read_tokens(prompts, tokens, observed)):
-            return SharedPrompts.of(prompts, tokens, observed, self.device)
-        return WholeRows.of(prompts, tokens, observed, self.device)
+            return SharedPrompts.of(*given, computes_twice=self.computes_twice)
+        return WholeRows.of(*given)
 
     def next_logp(
         self, prompt_P: np.ndarray, token_T: np.ndarray, observed: Observed = ()
@@ -300,24 +362,16 @@ class Scorer(torch.nn.Module):
     def _logits(self, hidden_XD: Tensor, kind: type[ModelOutput]) -> Tensor:
         """Apply the network's head, and what follows it (Gemma caps logits, Cohere scales them): by
         its own forward pass, in which the body only returns ``hidden_XD``."""
-        body: Any = self.network.get_decoder()
-        before = vars(body).get("forward")
         handed_over = []
 
         def given(*_: object, **__: object) -> ModelOutput:
             handed_over.append(True)
             return kind(last_hidden_state=hidden_XD.unsqueeze(0))
 
-        body.forward = given
-        try:
+        with forward_replaced(self.network.get_decoder(), given):
             # Past __call__, whose hooks are for a whole pass.
             token_1X = hidden_XD.new_zeros(1, len(hidden_XD), dtype=torch.long)
             logits_1XV: Tensor = self.network.forward(input_ids=token_1X, use_cache=False).logits
-        finally:
-            if before is None:
-                del body.forward
-            else:
-                body.forward = before
         if not handed_over:
             raise self._no_body()
         return logits_1XV[0]

@@ -58,7 +58,14 @@ class ShardedModel(LanguageModel):
         torch.distributed.all_reduce(counts)
         if not pays(*counts.tolist()):
             return WholeRows.of(prompts, tokens, observed, self.device)
-        return SharedPrompts.of(prompts, tokens, observed, self.device, in_one_pass=True)
+        return SharedPrompts.of(
+            prompts,
+            tokens,
+            observed,
+            self.device,
+            in_one_pass=True,
+            computes_twice=self.computes_twice,
+        )
 
     def replica(self, dtype: torch.dtype) -> LanguageModel:
         """Make a copy to write with; its buffers are not rounded, its scorer is not its own."""

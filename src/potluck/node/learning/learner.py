@@ -214,6 +214,7 @@ class Learner(Learning):
             rows_B,
             token_budget=self.micro_batch_tokens,
             shares_prompts=self.policy.shares_prompts,
+            computes_twice=self.policy.computes_twice,
             processes=self.processes,
             progress=progress,
         )

@@ -67,12 +67,19 @@ def portions_of(
     *,
     token_budget: int,
     shares_prompts: bool,
+    computes_twice: bool,
     processes: ProcessGroup,
     progress: Progress,
 ) -> Iterator[Portion]:
     """Yield this process's portion of each step of a pass over ``rows_B``."""
     row_X, done = rows_B.nonzero().squeeze(1), 0
-    cut = micro_batches(batch, row_X, token_budget=token_budget, shares_prompts=shares_prompts)
+    cut = micro_batches(
+        batch,
+        row_X,
+        token_budget=token_budget,
+        shares_prompts=shares_prompts,
+        computes_twice=computes_twice,
+    )
     micros = list(cut)
     for first in range(0, len(micros), processes.size):
         step = micros[first : first + processes.size]
@@ -83,7 +90,12 @@ def portions_of(
 
 
 def micro_batches(
-    batch: Batch, row_X: Tensor, *, token_budget: int, shares_prompts: bool
+    batch: Batch,
+    row_X: Tensor,
+    *,
+    token_budget: int,
+    shares_prompts: bool,
+    computes_twice: bool = False,
 ) -> Iterator[Tensor]:
     """Cut the rows ``row_X`` into parts of at most ``token_budget`` tokens, by ``tokens_held``.
 
@@ -110,7 +122,8 @@ def micro_batches(
     for row in chain.from_iterable(groups.values()):
         of_row = len(batch.prompts[row])
         wider = max(prompt, of_row), max(own, size_B[row] - of_row)
-        held = tokens_held(len(part) + 1, len(keys | {key_of[row]}), *wider)
+        counts = len(part) + 1, len(keys | {key_of[row]})
+        held = tokens_held(*counts, *wider, computes_twice=computes_twice)
         if part and held > token_budget:
             yield torch.tensor(part)
             part, keys = [], set()
