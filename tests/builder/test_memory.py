@@ -170,7 +170,7 @@ def test_an_author_that_is_not_trusted_takes_a_gradient_of_its_own():
 def test_learning_takes_what_was_estimated_where_logits_come_in_chunks(dtype, monkeypatch):
     monkeypatch.setattr("potluck.model.policy.LOGITS_AT_ONCE", 2**18)
     policy, run, memory = set_up(replace(NODE, dtype=dtype), **BROAD)
-    assert 0.93 <= memory.learning / learning(policy, run) <= 1.2
+    assert 0.94 <= memory.learning / learning(policy, run) <= 1.2
 
 
 @pytest.mark.usefixtures("no_gaps")
