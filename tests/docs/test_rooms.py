@@ -14,6 +14,7 @@ import potluck
 ROOT = Path(potluck.__file__).parent
 FIVE = {"objective", "tasks", "rollout", "exchange", "schedule"}
 EVERYBODY_MAY = {
+    "blocks",
     "collector",
     "confined",
     "episode",
@@ -29,6 +30,7 @@ PLAN = {
     "types": "",
     "episode": "types",
     "fields": "types",
+    "blocks": "",
     "collector": "",
     "confined": "",
     "file_forms": "",
