@@ -78,7 +78,7 @@ CASES = {
     "lws, dr_grpo": Case(ObjectiveConfig(**METHODS["lws"].fields, loss_type="dr_grpo")),
     "one process without rows": Case(budget=10_000),
     "an odd number of pieces, a chunk at a time": Case(
-        budget=45, chunk=True, tied=True, checkpointing=True
+        budget=40, chunk=True, tied=True, checkpointing=True
     ),
     "rows silenced in one process and not in the other, clipped": Case(
         tiny.f_tis(divergence_limit=1e-6), budget=1, lr=1.0, clip=0.01

@@ -247,6 +247,9 @@ def _learning(node: NodeConfig, shape: Shape, trained: int, read: MicroBatch, *,
     # The hidden states between layers are as wide as the weights that they come from.
     state = (each if node.lora else 4) * shape.hidden
     between = state * tokens
+    own = tokens - read.prompts
+    # Own parts that have a backward pass of their own keep what they end with.
+    end = state * own if read.prompts else 0
     copies = 2 * each * shape.keys * read.repeated
     most_logits = logits_at_once("cuda" if gpu else "cpu")
     chunk = 4 * shape.vocabulary * min(asked, max(1, most_logits // shape.vocabulary))
@@ -263,7 +266,6 @@ def _learning(node: NodeConfig, shape: Shape, trained: int, read: MicroBatch, *,
         # Prompts have keys and values from layer to layer. While those of the prompts wait for the
         # own parts' gradient of them, the own parts' states go.
         cached = 2 * each * shape.keys * read.prompts
-        own = tokens - read.prompts
         before_prompts = shape.layers * (state * read.prompts + 2 * cached)
         layers = max(shape.layers * (between + cached), before_prompts)
         # Passes over prompts and over own parts are computed again one after the other.
@@ -282,7 +284,7 @@ def _learning(node: NodeConfig, shape: Shape, trained: int, read: MicroBatch, *,
     step = 4 * trained if gpu else 2 * head
     last = max(before_prompts, stays + embedding, stays + step)
     most = max(forward, head_backward, layer_backward, last)
-    return 4 * trained + 2 * between + most
+    return 4 * trained + 2 * between + end + most
 
 
 def _with_gaps(kept: int, node: NodeConfig, shape: Shape, tokens: int, allocator: Allocator) -> int:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedConfig
-from transformers.cache_utils import CacheLayerMixin
+from transformers.cache_utils import DynamicLayer
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 
@@ -27,23 +27,22 @@ class RepeatableCache(DynamicCache):
     def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__(config=config)
         self._prompt_M: Tensor | None = None
-        self._read = dict[int, CacheLayerMixin]()
+        self._read = dict[int, DynamicLayer]()
 
     def kept(self) -> list[Tensor]:
         """List keys and values of each layer, of what the pass with this cache has read."""
-        return [tensor for layer in self._read.values() for tensor in (layer.keys, layer.values)]
+        every = [tensor for layer in self._read.values() for tensor in (layer.keys, layer.values)]
+        return [tensor for tensor in every if tensor is not None]
 
     def behind(self, prompt_M: Tensor, kept: Sequence[Tensor]) -> "RepeatableCache":
         """Make the cache of a pass over M rows that go on from what the pass with this one has
         read: each from its row number ``prompt_M``, with ``kept`` in place of its own."""
-        layers = dict[int, CacheLayerMixin]()
-        for (at, layer), keys, values in zip(
-            self._read.items(), kept[::2], kept[1::2], strict=True
-        ):
-            layers[at] = copy(layer)
-            layers[at].keys, layers[at].values = keys, values
         made = copy(self)
-        made.layers = [layers.get(at, layer) for at, layer in enumerate(self.layers)]
+        made.layers = list(self.layers)
+        pairs = zip(kept[::2], kept[1::2], strict=True)
+        for (at, layer), (keys, values) in zip(self._read.items(), pairs, strict=True):
+            made.layers[at] = given = copy(layer)
+            given.keys, given.values = keys, values
         made._prompt_M = prompt_M
         made._read = {}
         return made
@@ -53,9 +52,10 @@ class RepeatableCache(DynamicCache):
     ) -> tuple[Tensor, Tensor]:
         """Return keys and values of all that the layer sees. Those of the prompts are repeated for
         their rows in here, so that a layer that is computed twice keeps no copy."""
-        layer = copy(self.layers[layer_idx])
+        # Other kinds of layers are left out by ``can_share_prompts``.
+        layer = cast("DynamicLayer", copy(self.layers[layer_idx]))
         if self._prompt_M is not None:
-            layer.reorder_cache(self._prompt_M)
+            layer.reorder_cache(cast("torch.LongTensor", self._prompt_M))
         found = layer.update(key_states, value_states, *more, **named)
         if self._prompt_M is None:
             self._read.setdefault(layer_idx, layer)
@@ -74,7 +74,7 @@ def apart(compute: Callable[[Sequence[Tensor]], Tensor], given: Sequence[Tensor]
         return compute(given)
     # An input with gradient: weights may want one where nothing that is given does.
     wanted = torch.zeros((), requires_grad=True)
-    found: Tensor = _Apart.apply(compute, wanted, *given)  # type: ignore[no-untyped-call]
+    found: Tensor = _Apart.apply(compute, wanted, *given)
     return found
 
 
