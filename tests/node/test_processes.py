@@ -116,8 +116,8 @@ def test_the_cases_are_what_they_are_called(both):
     assert list(cases["not trusted, bad gradient"]["dropped"].values()) == ["gradient"]
     assert cases["not trusted, two updates"]["shares"]["east"] > 0.1
     twice = "prompts read once in layers that compute twice"
-    assert cases[twice]["read"] == {"SharedPrompts"}
-    assert process_group_session.learn(CASES[twice])["read"] == {"SharedPrompts"}
+    assert "SharedPrompts" in cases[twice]["read"]
+    assert "SharedPrompts" in process_group_session.learn(CASES[twice])["read"]
     adapter = cases["kl of an adapter"]
     assert len(adapter["gradient"]) == 8 < len(adapter["weights"])
     assert cases["bfloat16"]["loss"] != cases["f-tis"]["loss"]
