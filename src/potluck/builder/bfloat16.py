@@ -1,4 +1,4 @@
-"""What bfloat16 costs on this machine's processor, or would save, measured before a run begins.
+"""Time that bfloat16 costs this machine's processor, or would save, measured before a run begins.
 
 A processor with instructions for it (AVX512-BF16, AMX) multiplies matrices in bfloat16 faster than
 in float32; one without computes the same, many times slower, and nothing else says so.

@@ -155,9 +155,7 @@ def check(
         *memory,
         *map(Text, _device_lines(config, plan, gib=gib, apart=not one_process)),
         *map(Text, _unshared_lines(config, plan)),
-        # A plan for another machine's GPU says nothing of this one's processor.
-        *(map(Text, doubts_on_bfloat16(config)) if not gpu else ()),
-        *(map(Text, advice_on_bfloat16(config)) if not gpu else ()),
+        *map(Text, _processor_lines(config, gpu=gpu)),
         Text(),
         _token_table(plan),
         *map(Text, _money_lines(config, plan)),
@@ -240,6 +238,14 @@ def _unshared_lines(config: RunConfig, plan: CostPlan) -> Iterator[str]:
         if name in plan.shapes and not plan.shapes[name].shares_prompts:
             why = f"a {plan.shapes[name].model_type} cannot go on from one reading of it"
             yield f"{name} reads a prompt again for each completion that it learns from: {why}"
+
+
+def _processor_lines(config: RunConfig, *, gpu: str) -> Iterator[str]:
+    """Yield lines on bfloat16 on this processor; none where the plan is for another machine's
+    GPU."""
+    if not gpu:
+        yield from doubts_on_bfloat16(config)
+        yield from advice_on_bfloat16(config)
 
 
 def _token_table(plan: CostPlan) -> Table:

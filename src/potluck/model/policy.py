@@ -136,7 +136,8 @@ class LanguageModel(Reader):
 
         A prompt that several rows share is read once for all of them, where that pays
         (``inputs.py``). The head sees only the positions that predict a completion's token, some
-        at a time.
+        at a time. Call ``backward`` for the gradient: ``torch.autograd.grad`` does not see the
+        passes over what rows have behind a shared prompt.
         """
         return self.logp_and_entropy(prompts, tokens, temperature=temperature, observed=observed)[0]
 

@@ -1,6 +1,6 @@
 """The interface of every engine, its settings, and the samplers that draw the next token."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -172,13 +172,11 @@ class RandomSampler:
             device=logits_NV.device,
             generator=self.generator,
         )
-        token_N1 = torch.empty_like(uniform_N1, dtype=torch.long)
-        logp_N1 = torch.empty_like(uniform_N1, dtype=torch.float32)
-        for block in _blocks(logits_NV):
-            logp_BV = log_probabilities(logits_NV[block], self.sampling.temperature)
-            token_N1[block] = _pick(self.truncated(logp_BV).exp(), uniform_N1[block])
-            logp_N1[block] = logp_BV.gather(1, token_N1[block])
-        return _of_rows(token_N1, logp_N1)
+
+        def pick(logp_BV: Tensor, block: slice) -> Tensor:
+            return _pick(self.truncated(logp_BV).exp(), uniform_N1[block])
+
+        return _by_blocks(logits_NV, self.sampling.temperature, pick)
 
     def truncated(self, logp_NV: Tensor) -> Tensor:
         """Put -inf for the tokens that are not drawn from."""
@@ -190,13 +188,11 @@ class GreedySampler:
     """The likeliest token; the first of those that tie."""
 
     def __call__(self, logits_NV: Tensor) -> tuple[Tensor, Tensor]:
-        token_N1 = torch.empty(len(logits_NV), 1, dtype=torch.long, device=logits_NV.device)
-        logp_N1 = torch.empty_like(token_N1, dtype=torch.float32)
-        for block in _blocks(logits_NV):
-            logp_BV = log_probabilities(logits_NV[block], temperature=1.0)
-            token_N1[block] = logp_BV.argmax(dim=1, keepdim=True)
-            logp_N1[block] = logp_BV.gather(1, token_N1[block])
-        return _of_rows(token_N1, logp_N1)
+
+        def pick(logp_BV: Tensor, _: slice) -> Tensor:
+            return logp_BV.argmax(dim=1, keepdim=True)
+
+        return _by_blocks(logits_NV, 1.0, pick)
 
 
 def log_probabilities(logits_NV: Tensor, temperature: float) -> Tensor:
@@ -210,12 +206,18 @@ def log_probabilities(logits_NV: Tensor, temperature: float) -> Tensor:
     return logp_NV
 
 
-def _blocks(logits_NV: Tensor) -> Iterator[slice]:
+def _by_blocks(
+    logits_NV: Tensor, temperature: float, pick: Callable[[Tensor, slice], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Return token_N and logp_N. ``pick`` gets the log-probabilities of a block and its place
+    among the rows, and returns a token of each row, token_B1."""
     rows, vocabulary = logits_NV.shape
-    return row_blocks(rows, columns=vocabulary, device=logits_NV.device.type)
-
-
-def _of_rows(token_N1: Tensor, logp_N1: Tensor) -> tuple[Tensor, Tensor]:
+    token_N1 = torch.empty(rows, 1, dtype=torch.long, device=logits_NV.device)
+    logp_N1 = torch.empty(rows, 1, device=logits_NV.device)
+    for block in row_blocks(rows, columns=vocabulary, device=logits_NV.device.type):
+        logp_BV = log_probabilities(logits_NV[block], temperature)
+        token_N1[block] = pick(logp_BV, block)
+        logp_N1[block] = logp_BV.gather(1, token_N1[block])
     return token_N1.squeeze(1), logp_N1.squeeze(1).clamp(max=0)
 
 
