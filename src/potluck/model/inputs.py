@@ -43,9 +43,9 @@ KEPT_OF_A_REPEATED_TOKEN = 0.15
 .1 where a model has as many heads for keys as for queries, less where it has fewer."""
 KEPT_OF_A_PROMPT = 3
 """Number of hidden states that are kept of a prompt's token where layers compute their activations
-twice: its own between layers, its keys and values, and their gradients. With grouped heads each of these
-four is at most half as wide; with as many heads for keys as for queries it may be as wide, which is
-within what .15 above and one layer's activations leave."""
+twice: its own between layers, its keys and values, and their gradients. With grouped heads each of
+these four is at most half as wide; with as many heads for keys as for queries it may be as wide,
+which is within what .15 above and one layer's activations leave."""
 TOKENS_OF_A_PASS = 64
 """Tokens of padding that are worth a pass of their own."""
 ROPES_BY_LENGTH = ("longrope", "dynamic")
