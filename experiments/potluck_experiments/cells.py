@@ -35,8 +35,8 @@ class CellSpec:
 
     @property
     def name(self) -> str:
-        """Name of its files: ``digits.small+large.f-tis.0``."""
-        return f"{self.family}.{'+'.join(self.models)}.{self.setting}.{self.seed}"
+        """Name, as that of its run's folder: ``digits.small+large.f-tis.0``."""
+        return name_of(self.family, self.models, self.setting, self.seed)
 
     @property
     def config(self) -> potluck.RunConfig:
@@ -47,6 +47,11 @@ class CellSpec:
         """Digest of the recipe. Defaults are not in it, so that a new option leaves it as it is."""
         text = json.dumps(self.recipe, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def name_of(family: str, models: Iterable[str], setting: str, seed: int) -> str:
+    """Return the name of a cell."""
+    return f"{family}.{'+'.join(models)}.{setting}.{seed}"
 
 
 def runs_of(suite: Suite, experiments: Iterable[Experiment], scale: Scale) -> list[Run]:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from potluck_experiments.cell_files import join
 from potluck_experiments.cells import CellSpec, cells_of
 from potluck_experiments.suite import SCALES, ExperimentError, Scale, Suite, read_suite
 
@@ -30,17 +31,21 @@ def reproduce(
     again: Annotated[bool, Flag("--again", help="Also run finished cells, as it is here")] = False,
     keep_runs: Annotated[bool, Flag("--keep-runs", help=f"Leave the runs in {RUNS}")] = False,
     render: Annotated[bool, Flag("--render", help="Only write the pages")] = False,
+    other: Annotated[
+        Path | None, Flag("--join", help="Only add the cells of another clone's experiments/")
+    ] = None,
     trust_code: Annotated[bool, Flag("--trust-code", help="Run the code of another clone")] = False,
     folder: Annotated[Path, Flag("--experiments", help="Their folder")] = Path("experiments"),
 ) -> None:
     """Run the paper's experiments and say whether its claims hold; goes on where it stopped.
 
     A cell is one run: a model or a pair, in one setting, with one seed. It is in
-    runs/reproduce while it runs, and leaves experiments/cells/SCALE/NAME.json.
+    runs/reproduce while it runs, and leaves a line in experiments/cells/SCALE/FAMILY.jsonl.
     The results are written into docs/results.md and each RESULTS.md.
     """
-    about = {"names": bool(names), "--all": all, "--render": render}
-    for wanted in ({"--check": check, "--render": render}, about):
+    about = {"names": bool(names), "--all": all, "--render": render, "--join": other is not None}
+    looks = {"--check": check, "--render": render, "--join": other is not None}
+    for wanted in (looks, about):
         given = [name for name, is_given in wanted.items() if is_given]
         if len(given) > 1:
             raise ExperimentError(f"{' and '.join(given)} do not go together; give one of them")
@@ -50,6 +55,8 @@ def reproduce(
     suite = read_suite(folder)
     if render:
         return _render(suite)
+    if other:
+        return _join(suite, other)
     if not (names or all):
         raise ExperimentError(
             f"name an experiment, as in 'potluck reproduce fig04', or --all; there are "
@@ -111,6 +118,16 @@ def _render(suite: Suite) -> None:
     from potluck_experiments import render
 
     _say(f"results: {render.render(suite)[0]}")
+
+
+def _join(suite: Suite, other: Path) -> None:
+    joined = join(suite.folder, other)
+    _say(f"{len(joined.added)} cells were added; potluck reproduce --render writes the pages")
+    if joined.differ:
+        _complain(
+            f"{len(joined.differ)} cells are in both with other numbers, and stay as they were "
+            f"here: {', '.join(joined.differ[:5])}" + " ..." * (len(joined.differ) > 5)
+        )
 
 
 def _print_check(suite: Suite, cells: Sequence[CellSpec], again: bool) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Final
 
-from potluck_experiments.results import NodeResult, Results
+from potluck_experiments.cell_files import NodeResult
+from potluck_experiments.results import Results
 from potluck_experiments.suite import Measure, When
 from potluck_experiments.verdicts import differences
 

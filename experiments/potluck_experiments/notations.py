@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from statistics import mean
 from typing import Final, NamedTuple
 
+from potluck_experiments.cell_files import NodeResult
 from potluck_experiments.kinds import BEFORE, DEFAULT, Kind
-from potluck_experiments.results import NodeResult
 
 SETTINGS: Final = ("half", "quarter", "own-part", BEFORE, DEFAULT)
 FEW = 5

@@ -1,7 +1,4 @@
-"""The origins of cells: base models, made by a script where they are missing, and code.
-
-The first cells did not record the commit of their code: theirs is the one that brought their file.
-"""
+"""The origins of cells: base models, made by a script where they are missing, and code."""
 
 import hashlib
 import os
@@ -18,8 +15,8 @@ from subprocess import DEVNULL, PIPE, STDOUT
 from typing import NamedTuple
 
 import potluck
+from potluck_experiments.cell_files import read_result
 from potluck_experiments.cells import CellSpec, cells_of
-from potluck_experiments.results import read_result
 from potluck_experiments.suite import ExperimentError, Suite
 
 STEP = re.compile(r"step (\d+)/(\d*[1-9]\d*)")

@@ -1,14 +1,18 @@
 """Cells on the page of ``potluck watch``, which finds this module by its entry point.
 
-An experiment there is one family of a scale, from cells/<scale>/<name>.json: its cells are compared
-with each other. While cells run, progress.json beside them tells how many there will be. The page
-is page.js.
+An experiment there is one family of a scale, cells/<scale>/<family>.jsonl, a line a cell: its cells
+are compared with each other. While cells run, progress.json beside them tells how many there will
+be. The page is page.js.
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -17,7 +21,7 @@ from potluck.show.web.views import Columns, ExperimentEntry
 
 PROGRESS = "progress.json"
 MOST_CELLS = 5000
-CELL_BYTES = 4 << 20
+FILE_BYTES = 64 << 20
 STALE_S = 60.0
 """Age from which a progress.json is what a killed command has left; it is written more often."""
 
@@ -46,11 +50,14 @@ class _Node(msgspec.Struct):
     seconds: list[float | None] = []
 
 
-class _Cell(msgspec.Struct):
+class _Name(msgspec.Struct, frozen=True):
     family: str
-    models: list[str]
+    models: tuple[str, ...]
     setting: str
     seed: int
+
+
+class _Cell(_Name, frozen=True):
     node: dict[str, _Node] = {}
 
 
@@ -63,7 +70,7 @@ class _Progress(msgspec.Struct):
     time_s: float = 0.0
 
 
-_decode_cell = msgspec.json.Decoder(_Cell).decode
+Kind = TypeVar("Kind", bound=_Name)
 
 
 def script() -> str:
@@ -72,26 +79,24 @@ def script() -> str:
 
 def is_here(folder: Path) -> bool:
     """Tell if this is a folder of one scale's cells."""
-    return folder.parent.name == "cells" and any(folder.glob("*.json"))
+    return folder.parent.name == "cells" and any(folder.glob("*.json*"))
 
 
 def entries(folder: Path, name: str) -> list[ExperimentEntry]:
     """Return a line for each family that has cells in ``folder``, or will have."""
     progress = _progress(folder)
-    cells: dict[str, list[Path]] = {}
-    for file in _files(folder):
-        cells.setdefault(_family_of(file.name), []).append(file)
+    files = {file.stem: file for file in sorted(folder.glob("*.jsonl"))}
     found = []
-    for family in sorted({*cells, *(progress.total if progress else ())}):
-        files, running = cells.get(family, []), progress.running if progress else []
+    for family in sorted({*files, *(progress.total if progress else ())}):
+        file, running = files.get(family), progress.running if progress else []
         found.append(
             ExperimentEntry(
                 experiment=_id(name, family),
                 name=f"{folder.name}: {family}",
-                done=len(files),
+                done=_count(file) if file else 0,
                 total=progress.total.get(family) if progress else None,
-                running=[each for each in running if _family_of(each) == family],
-                changed_s=max(map(_changed_s, files), default=None),
+                running=[cell for cell in running if cell.partition(".")[0] == family],
+                changed_s=_changed_s(file) if file else None,
             )
         )
     return found
@@ -99,35 +104,43 @@ def entries(folder: Path, name: str) -> list[ExperimentEntry]:
 
 def view(folder: Path, name: str, experiment: str) -> ExperimentView | None:
     """Return the curves of the family with this id; None if this folder has none of it."""
-    cells = []
-    for file in _files(folder):
-        family = _family_of(file.name)
-        if _id(name, family) != experiment:
-            continue
-        data = read_small(file, CELL_BYTES)
-        try:
-            cell = _decode_cell(data) if data else None
-        except DAMAGED:
-            continue
-        if cell:
-            cells.append(_curves(cell))
-    if not cells:
-        return None
-    return ExperimentView(name=f"{folder.name}: {experiment.rpartition(':')[2]}", cells=cells)
+    for file in sorted(folder.glob("*.jsonl")):
+        if _id(name, file.stem) == experiment:
+            last = {_key(cell): cell for cell in _cells(file, _Cell)}
+            cells = [_curves(last[key]) for key in islice(sorted(last), MOST_CELLS)]
+            return ExperimentView(name=f"{folder.name}: {file.stem}", cells=cells)
+    return None
 
 
 def _id(name: str, family: str) -> str:
     return f"{name}:{family}"
 
 
-def _family_of(file: str) -> str:
-    """Return the first part of a cell's name: FAMILY.MODELS.SETTING.SEED.json."""
-    return file.partition(".")[0]
+def _key(cell: _Name) -> tuple[str, tuple[str, ...], str, int]:
+    return cell.family, cell.models, cell.setting, cell.seed
 
 
-def _files(folder: Path) -> list[Path]:
-    found = (each for each in sorted(folder.glob("*.json")) if each.name != PROGRESS)
-    return list(islice(found, MOST_CELLS))
+def _cells(file: Path, kind: type[Kind]) -> Iterator[Kind]:
+    """Yield the cells of a file, one that was run again twice; damaged lines are left out."""
+    decode = msgspec.json.Decoder(kind).decode
+    for line in (read_small(file, FILE_BYTES) or b"").splitlines():
+        with suppress(*DAMAGED):
+            yield decode(line)
+
+
+def _count(file: Path) -> int:
+    """Count the cells of a file."""
+    try:
+        about = file.stat()
+    except OSError:
+        return 0
+    return _count_once(file, about.st_mtime_ns, about.st_size)
+
+
+@lru_cache(maxsize=256)
+def _count_once(file: Path, changed_ns: int, size: int) -> int:
+    """Count them once, unless the file changes."""
+    return len({_key(cell) for cell in _cells(file, _Name)})
 
 
 def _changed_s(file: Path) -> float:
@@ -138,7 +151,7 @@ def _changed_s(file: Path) -> float:
 
 
 def _progress(folder: Path) -> _Progress | None:
-    data = read_small(folder / PROGRESS, CELL_BYTES)
+    data = read_small(folder / PROGRESS, FILE_BYTES)
     try:
         found = msgspec.json.decode(data, type=_Progress) if data else None
     except DAMAGED:

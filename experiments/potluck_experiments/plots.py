@@ -17,8 +17,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from potluck_experiments.cell_files import NodeResult
 from potluck_experiments.kinds import BEFORE, DEFAULT, OLDER
-from potluck_experiments.results import NodeResult, Results
+from potluck_experiments.results import Results
 from potluck_experiments.statistics import interval_of
 from potluck_experiments.suite import Experiment
 from potluck_experiments.verdicts import CEILING, FLOOR, ClaimTest, try_all

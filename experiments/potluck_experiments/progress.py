@@ -11,8 +11,8 @@ from typing import Self
 import msgspec
 
 from potluck.files import write_atomically
+from potluck_experiments.cell_files import read_lines, read_result
 from potluck_experiments.cells import CellSpec
-from potluck_experiments.results import CellResult, read_result
 from potluck_experiments.suite import Scale, Suite
 
 TELL_EVERY_S = 15.0
@@ -33,8 +33,9 @@ class ToldProgress:
         """Names of the cells that run; their threads change it."""
         place = folder / "cells" / cells[0].scale
         self._file = place / "progress.json"
-        names = {file.stem for file in place.glob("*.json")} | {cell.name for cell in cells}
-        names.discard("progress")
+        names = {cell.name for cell in cells}
+        for file in place.glob("*.jsonl"):
+            names |= {name for name, _ in read_lines(file)}
         self._total = Counter(name.partition(".")[0] for name in names)
         self._told: tuple[set[str], float] = (set(), 0.0)
 
@@ -64,10 +65,8 @@ class Estimates:
     def __init__(self, suite: Suite, scale: Scale) -> None:
         self._share = {name: setting.problems for name, setting in suite.settings.items()}
         found: dict[object, list[float]] = {}
-        for file in sorted((suite.folder / "cells" / scale).glob("*.json")):
-            # Reading the result says what is wrong with it.
-            with suppress(OSError, msgspec.MsgspecError, StopIteration):
-                it = msgspec.json.decode(file.read_bytes(), type=CellResult)
+        for file in sorted((suite.folder / "cells" / scale).glob("*.jsonl")):
+            for it in (line.result for line in read_lines(file).values() if line.result.node):
                 sampled = next(iter(it.node.values())).sampled
                 rounds = len(sampled) * self._share.get(it.setting, 1.0)
                 found.setdefault((it.family, it.models, it.setting), []).append(it.cpu_s)

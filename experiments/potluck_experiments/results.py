@@ -1,126 +1,14 @@
-"""Finished cells: ``cells/SCALE/NAME.json``, curves and their origin, and the numbers of each.
-
-A cell whose recipe is another one now counts as never run.
-"""
+"""The finished cells of a scale, arranged by pair and setting, and the numbers of each."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import mean
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-from msgspec import Meta, Struct
-
-from potluck_experiments.cells import CellSpec, cells_of, runs_of
+from potluck_experiments.cell_files import CellResult, NodeResult, read_result
+from potluck_experiments.cells import cells_of, runs_of
 from potluck_experiments.suite import Experiment, ExperimentError, Measure, Scale, Suite, When
-
-MOST_BYTES = 1_000_000  # of a file; with 1,000 rounds and four models it has 150,000
-Fraction = Annotated[float, Meta(ge=0, le=1)]
-Quantity = Annotated[float, Meta(ge=0, le=1e12)]  # beyond any run, so that sums stay finite
-IDENTITY = ("scale", "family", "models", "setting", "seed")  # as the CellSpec has them
-
-
-class NotationCurve(Struct, frozen=True, array_like=True):
-    """The answers of a model in one notation, by round. In the file [written, right]."""
-
-    written: tuple[Annotated[int, Meta(ge=0)], ...]
-    right: tuple[Annotated[int, Meta(ge=0)], ...]  # Those of them that earn a reward
-
-
-class NodeResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One model's curves. Accuracies 0..1."""
-
-    eval_rounds: tuple[int, ...]
-    greedy: tuple[Fraction, ...]  # On the validation problems, at each of ``eval_rounds``
-    out_of_distribution: Fraction
-    """Greedy, at the end. What follows is by round:"""
-    sampled: tuple[Fraction, ...]  # Mean reward of the completions that this model wrote
-    tokens: tuple[Annotated[int, Meta(ge=0, le=10**12)], ...]
-    seconds: tuple[Quantity, ...]  # Wall time of writing and learning
-    filtered_share: tuple[Fraction, ...]
-    """Share of the completions with an advantage that the filter silenced."""
-    base: str  # Digest of the model's weights at the start; for a model of the Hub its name
-    pass_at_8: Fraction | None = None
-    """At the end, the first 100 validation problems. None: the cell is older than this."""
-    others_k1: float | None = None
-    """k1 of the others' successes here, nats a token; None: they came without log-probabilities."""
-    others_likelihood: float | None = None  # Mean P of the others' successes here, 0..1
-    others_taken: tuple[Quantity | None, ...] = ()
-    """Mean weight of their successes by round, the mean over authors; None: there was none;
-    empty: nothing was taken, or the cell is older."""
-    others_silenced: tuple[Fraction | None, ...] = ()
-    """Share of their successes that the habit test silenced, by round; empty: none."""
-    notations: Mapping[str, NotationCurve] = msgspec.field(default_factory=dict)
-    """What this model wrote, by notation; empty: its task has none, or the cell is older."""
-
-
-class CellResult(Struct, frozen=True, kw_only=True):
-    """One finished cell."""
-
-    scale: Scale
-    family: str
-    models: tuple[str, ...]
-    setting: str
-    seed: int
-    recipe: str  # Digest, see CellSpec
-    commit: str = ""
-    """Commit of the code when the run began. Empty: the commit that brought the file."""
-    uncommitted: tuple[str, ...] = ()  # Files of the package that differed from that commit
-    machine: str
-    torch: str
-    cpu_s: Quantity  # Core time of the whole run, evaluations included: the run has one thread
-    node: Mapping[str, NodeResult]
-
-
-def result_file(folder: Path, cell: CellSpec) -> Path:
-    """Return the place of a cell's result, below ``experiments/``."""
-    return folder / "cells" / cell.scale / f"{cell.name}.json"
-
-
-def read_result(folder: Path, cell: CellSpec) -> CellResult | None:
-    """Read the cell's result; None if it was not run, or its recipe was another one then."""
-    path = result_file(folder, cell)
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise ValueError(f"it is larger than {MOST_BYTES:,} bytes")
-        found = msgspec.json.decode(path.read_bytes(), type=CellResult)
-    except FileNotFoundError:
-        return None
-    # MsgspecError is a ValueError; RecursionError: brackets, thousands deep.
-    except (OSError, ValueError, RecursionError) as error:
-        raise ExperimentError(f"cannot read {path}: {error}; remove it to run it again") from None
-    if found.recipe != cell.digest:
-        return None
-    if wrong := next(_problems(found, cell), ""):
-        raise ExperimentError(f"cannot use {path}: {wrong}; remove it to run it again")
-    return found
-
-
-def _problems(found: CellResult, cell: CellSpec) -> Iterator[str]:
-    """Yield the reasons why this cannot be the cell's result: files may be made by hand."""
-    for name in IDENTITY:
-        if getattr(found, name) != getattr(cell, name):
-            yield f"{name} is {getattr(found, name)!r:.80}, expected {getattr(cell, name)!r}"
-    if set(found.node) != set(cell.models):
-        yield f"its nodes are {sorted(found.node)!r:.80}, expected {sorted(cell.models)}"
-    rounds = cell.recipe.get("rounds") or cell.config.rounds
-    for model, node in found.node.items():
-        for name in ("sampled", "tokens", "seconds", "filtered_share"):
-            if (its := len(getattr(node, name))) != rounds:
-                yield f"{model}: {name} has {its} rounds, expected {rounds}"
-        later = {name: getattr(node, name) for name in ("others_taken", "others_silenced")}
-        for notation, curve in node.notations.items():
-            later |= {f"{notation} written": curve.written, f"{notation} right": curve.right}
-        for name, values in later.items():  # older cells have none
-            if values and len(values) != rounds:
-                yield f"{model}: {name} has {len(values)} rounds, expected {rounds}"
-        at = node.eval_rounds
-        if len(at) != len(node.greedy):
-            yield f"{model}: greedy has {len(node.greedy)} values at {len(at)} eval_rounds"
-        if list(at) != sorted({*at}) or not at or at[0] < 0 or at[-1] != rounds:
-            yield f"{model}: eval_rounds is {list(at)!r:.80}, expected to rise from 0 to {rounds}"
 
 
 class ModelRun(NamedTuple):

@@ -34,10 +34,17 @@ from potluck.evaluation.request import EvaluationRequest
 from potluck.files import write_atomically
 from potluck.reports import RoundReport
 from potluck.reports.runs import COMPLETIONS, Run, WrittenCompletion, read_lines
-from potluck_experiments import results
+from potluck_experiments.cell_files import (
+    IDENTITY,
+    CellResult,
+    NodeResult,
+    NotationCurve,
+    add_results,
+    cell_file,
+    read_result,
+)
 from potluck_experiments.cells import CellSpec
 from potluck_experiments.origin import Code, base_digest
-from potluck_experiments.results import CellResult, NodeResult, NotationCurve
 from potluck_experiments.suite import ExperimentError
 
 MOST_SAMPLED = 100
@@ -83,7 +90,7 @@ def run_cell(work: Work, line: Connection, stop: Event) -> None:
     try:
         work.folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{work.folder}.lock", timeout=0):
-            if results.read_result(work.experiments, work.cell) and not work.again:
+            if read_result(work.experiments, work.cell) and not work.again:
                 line.send(("done", "done"))  # another command was faster
                 return
             with open(f"{work.folder}.log", "ab") as log:  # output of libraries in C, too
@@ -124,9 +131,8 @@ def _run(work: Work, line: Connection, stop: Event) -> tuple[str, str]:
     # In words it would take as long as all that the run wrote.
     sampled = {} if cell.scale == "words" else pass_at_8(cell, folder)
     result = collect(cell, folder, origin, sampled)
-    file = results.result_file(work.experiments, cell)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, msgspec.json.encode(result) + b"\n")
+    file = cell_file(work.experiments, cell.scale, cell.family)
+    add_results(file, [msgspec.json.encode(result) + b"\n"])
     note.unlink()  # a cell that is run again does not go on with this run
     if not work.keep_run:
         shutil.rmtree(folder, ignore_errors=True)
@@ -190,7 +196,7 @@ def collect(
     """Read a finished run folder into the cell's result."""
     run = potluck.read_run(folder)
     return CellResult(
-        **{name: getattr(cell, name) for name in results.IDENTITY},
+        **{name: getattr(cell, name) for name in IDENTITY},
         recipe=cell.digest,
         commit=origin.code.commit,
         uncommitted=origin.code.uncommitted,

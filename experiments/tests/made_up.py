@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from potluck_experiments.results import CellResult, NodeResult, results_of
+from potluck_experiments.cell_files import CellResult, NodeResult
+from potluck_experiments.results import results_of
 from potluck_experiments.suite import Claim, Experiment, Family, ScaleFile, Setting, Suite
 
 SETTINGS = {

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from potluck_experiments.cell_files import CellResult, NodeResult, add_results, cell_file
 from potluck_experiments.origin import base_digest
-from potluck_experiments.results import CellResult, NodeResult, result_file
 from potluck_experiments.suite import SCALES, read_suite
 
 SETTINGS = """
@@ -110,7 +110,7 @@ NODE = NodeResult(
 
 
 def result_of(cell, *, cpu_s=60.0, base=None, **changes):
-    """The file of a cell as if it had been run; ``base`` replaces the digest of its models."""
+    """The line of a cell as if it had been run; ``base`` replaces the digest of its models."""
     digests = {name: base or base_digest(node.model) for name, node in cell.config.node.items()}
     result = CellResult(
         scale=cell.scale, family=cell.family, models=cell.models, setting=cell.setting,
@@ -122,6 +122,4 @@ def result_of(cell, *, cpu_s=60.0, base=None, **changes):
 
 
 def finish(suite, cell, **changes):
-    path = result_file(suite.folder, cell)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(result_of(cell, **changes))
+    add_results(cell_file(suite.folder, cell.scale, cell.family), [result_of(cell, **changes)])

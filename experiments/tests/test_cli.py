@@ -104,6 +104,9 @@ def test_it_runs_what_is_asked_for_and_renders_the_pages(suite, says, asked, pag
         (["fig04", "--check", "--render"], "--check and --render do not go together; give one"),
         (["fig04", "--all"], "names and --all do not go together"),
         (["fig04", "--render"], "names and --render do not go together"),
+        (["--all", "--join", "other"], "--all and --join do not go together"),
+        (["--check", "--join", "other"], "--check and --join do not go together"),
+        (["--join", "other"], "other has no cells/; name the experiments/ of another clone"),
         (["fig04", "--experiments", "elsewhere"], "elsewhere holds no experiments; run this in"),
     ],
 )
@@ -135,6 +138,31 @@ def test_cells_of_another_clone_are_code_so_they_run_with_consent(
     assert "add --trust-code" in err
     assert says(*words, "--experiments", named, "--trust-code")[0] == 0
     assert len(asked) == len(page) == 1
+
+
+def test_cells_of_another_clone_are_added_without_running_its_code(suite, says, asked, page):
+    other = make_suite(suite.folder.parent / "other")
+    here, there = (cells_of(its, its.experiments, "tiny", 1) for its in (suite, other))
+    finish(suite, here[0])
+    finish(other, there[0], cpu_s=1.0)
+    finish(other, there[1])
+    code, out, err = says("--join", "other/experiments")
+    assert (code, err, asked, page) == (0, "", [], [])
+    assert "1 cells were added; potluck reproduce --render writes the pages" in out
+    assert says("--all", "--check", "--seeds", 1)[1].count("finished") == 2
+
+
+def test_cells_with_other_numbers_in_two_clones_are_named(suite, says):
+    other = make_suite(suite.folder.parent / "other")
+    (cell, *_), (its, *_) = (cells_of(s, s.experiments, "tiny", 1) for s in (suite, other))
+    finish(suite, cell)
+    finish(other, its)
+    file = other.folder / "cells" / "tiny" / "digits.jsonl"
+    file.write_text(file.read_text().replace("0.625", "0.875"))
+    code, out, err = says("--join", "other/experiments")
+    assert code == 0
+    assert "0 cells were added" in out
+    assert f"1 cells are in both with other numbers, and stay as they were here: {cell.name}" in err
 
 
 def test_a_look_at_another_clone_needs_none(elsewhere, says, asked, page):

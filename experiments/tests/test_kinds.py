@@ -12,9 +12,10 @@ from msgspec.structs import replace
 import oracle
 from made_up import node
 from potluck_experiments import plots_kinds, render
+from potluck_experiments.cell_files import NotationCurve
 from potluck_experiments.kinds import BEFORE, DEFAULT, newest
 from potluck_experiments.notations import habit_of, over_pairs, writers
-from potluck_experiments.results import NotationCurve, read_results, results_of
+from potluck_experiments.results import read_results, results_of
 from potluck_experiments.suite import read_suite
 from test_numbers import Kind, numbers
 

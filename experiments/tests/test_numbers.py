@@ -19,10 +19,14 @@ EXPERIMENTS = ROOT / "experiments"
 NAMES = "tiny", "drawn", "words", "paper"
 SCALES = {name: oracle.written_out(tomllib.loads((EXPERIMENTS / f"{name}.toml").read_text()))
           for name in NAMES}  # fmt: skip
-FILES = {path: json.loads(path.read_text()) for path in EXPERIMENTS.glob("cells/*/*.json")}
+EVERY = [
+    json.loads(line)
+    for path in sorted(EXPERIMENTS.glob("cells/*/*.jsonl"))
+    for line in path.read_text().splitlines()
+]
 CELLS = {
     (cell["scale"], cell["family"], tuple(cell["models"]), cell["setting"], cell["seed"]): cell
-    for cell in FILES.values()
+    for cell in EVERY
 }
 SETTINGS = tomllib.loads((EXPERIMENTS / "settings.toml").read_text())
 ALONE = {name for name, its in SETTINGS.items() if its.get("alone")}
@@ -155,7 +159,7 @@ class Kind:
 
     def __init__(self, scale, family, *settings, without=""):
         table, self.family = SCALES[scale]["family"][family]["pair"], family
-        self.cells = [c for c in FILES.values() if (c["scale"], c["family"]) == (scale, family)]
+        self.cells = [c for c in EVERY if (c["scale"], c["family"]) == (scale, family)]
         self.seeds = SCALES[scale]["seeds"]
         usual = len(next(iter(table.values())))
         self.halves = ("quarter", "quarter-smaller") if usual == 4 else ("half", "half-smaller")
@@ -339,7 +343,7 @@ def test_the_gains_of_partners_are_those_of_the_cells():
 
 def test_the_core_time_of_a_pair_is_that_of_the_cells():
     spent = {"lws": 0.0, "alone": 0.0}
-    for cell in FILES.values():
+    for cell in EVERY:
         # Those that read pairs of characters, or have no lws, ran alone in another comparison.
         name, _, number = cell["models"][0].rpartition("-")
         is_of_size = (cell["scale"], cell["family"]) == ("drawn", "size")

@@ -34,7 +34,8 @@ def write_cell(folder, name):
     node |= {"tokens": [9, 9, 9], "seconds": [2.5] * 3}
     tree = {**cell, "node": dict.fromkeys(cell["models"], node)}
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(tree))
+    with (folder / f"{family}.jsonl").open("a") as file:
+        file.write(json.dumps(tree) + "\n")
 
 
 def test_experiments_are_the_families_of_a_scale(tmp_path):
@@ -42,14 +43,16 @@ def test_experiments_are_the_families_of_a_scale(tmp_path):
     for seed in range(2):
         write_cell(cells, f"digits.small+large.lws.{seed}")
     write_cell(cells, "chain.small.alone.0")
-    (cells / "digits.small.alone.9.json").write_text("damaged")
+    with (cells / "digits.jsonl").open("a") as file:
+        file.write('damaged\n{"family": "digits"}\n')
+    write_cell(cells, "digits.small+large.lws.1")  # run again
     progress = {"total": {"digits": 8}, "running": ["digits.small.lws.0", "chain.small.lws.0"]}
     (cells / "progress.json").write_text(json.dumps({**progress, "time_s": time.time()}))
     place = Place([tmp_path])
     found = {entry.experiment: entry for entry in place.start().experiments}
     assert {name: (entry.done, entry.total, entry.running) for name, entry in found.items()} == {
         "cells/tiny:chain": (1, None, ["chain.small.lws.0"]),
-        "cells/tiny:digits": (3, 8, ["digits.small.lws.0"]),
+        "cells/tiny:digits": (2, 8, ["digits.small.lws.0"]),
     }
     (cells / "progress.json").write_text(json.dumps({**progress, "time_s": time.time() - 3600}))
     assert not any(entry.running for entry in Place([tmp_path]).start().experiments)

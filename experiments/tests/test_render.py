@@ -102,7 +102,7 @@ def test_cells_are_read_from_their_files_and_seeds_that_nobody_asked_for_are_not
     text = next(iter(render.pages(found, [tiny, paper]).values()))
     assert "**Scale tiny**: 6 runs, 0.1 core-hours; 2 runs to go." in text
     assert "Scale paper" not in text
-    (tmp_path / "experiments/cells/tiny/a.b.c.2000.json").write_text("{")
+    (tmp_path / "experiments/cells/tiny/of_nobody.jsonl").write_text("{}\n")
     assert len(read_results(found, "tiny").cells) == 6
 
 

@@ -14,8 +14,8 @@ from filelock import FileLock
 from rich.console import Console
 
 from potluck_experiments import run
+from potluck_experiments.cell_files import cell_file, read_result
 from potluck_experiments.cells import make_cell
-from potluck_experiments.results import read_result, result_file
 from potluck_experiments.run import CellsOutcome, run_cells
 from small_suite import RECIPE, finish, make_suite
 
@@ -59,9 +59,17 @@ def environment(monkeypatch):
         monkeypatch.setenv(name, "1")  # it sets them: put back what was there
 
 
+def lines_of(suite):
+    return [
+        json.loads(line)
+        for file in suite.folder.glob("cells/*/*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
+
+
 def numbers(suite, cell):
     """Everything that does not depend on how busy the machine is."""
-    tree = json.loads(result_file(suite.folder, cell).read_text())
+    (tree,) = (its for its in lines_of(suite) if its["seed"] == cell.seed)
     del tree["cpu_s"]
     for node in tree["node"].values():
         del node["seconds"]
@@ -152,7 +160,7 @@ def test_one_that_breaks_down_is_told_in_a_line_and_the_others_go_on(tmp_path):
     assert "'no-model'" in outcome.failed[bad.name]
     assert "\n" not in outcome.failed[bad.name]
     assert "'no-model'" in (tmp_path / "runs/tiny" / f"{bad.name}.log").read_text()
-    made = result_file(suite.folder, good).read_text()
+    made = cell_file(suite.folder, "tiny", "digits").read_text()
     assert not [place for place in (tmp_path, Path(__file__).parents[2]) if str(place) in made]
 
 

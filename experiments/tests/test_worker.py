@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from potluck import as_tree, from_tree
+from potluck_experiments.cell_files import NotationCurve
 from potluck_experiments.cells import make_cell
 from potluck_experiments.origin import Code, base_digest
-from potluck_experiments.results import NotationCurve
 from potluck_experiments.suite import ExperimentError
 from potluck_experiments.worker import Origin, collect, config_of, pass_at_8
 from small_suite import RECIPE, make_suite
