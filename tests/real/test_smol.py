@@ -38,6 +38,11 @@ def smol():
     return str(Path(MODELS, "smol").resolve())
 
 
+@pytest.fixture(scope="module")
+def policy(smol):
+    return LanguageModel.load(smol, device="cpu")
+
+
 def paid_by_length(completions, **columns):
     """Take one off for an odd number of characters, so that nearly every group has both; an answer
     that is cut off earns no more than 0, so nothing above that is paid."""
@@ -54,8 +59,8 @@ def recipe(model, data):
         "threads": 2,
         "checkpoint_every": 1,
         "task": {"name": "jsonl", "path": str(data), "tags": False},
-        "sampling": {"max_new_tokens": 16, "max_total_tokens": 100},
-        "evaluation": {"problems": 2, "out_of_distribution": 0},
+        "sampling": {"max_new_tokens": 10, "max_total_tokens": 100},
+        "evaluation": {"every": 2, "problems": 2, "out_of_distribution": 0},
         "node": {
             "smol": node,
             "lora": node | {"lora": {"r": 8}, "learning_rate": 1e-4},
@@ -74,8 +79,7 @@ def run(smol, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("dtype", "most_nats"), [("float32", 1e-4), ("bfloat16", 0.1)])
-def test_the_sampler_and_the_learner_are_one_model(smol, dtype, most_nats):
-    policy = LanguageModel.load(smol)
+def test_the_sampler_and_the_learner_are_one_model(policy, dtype, most_nats):
     engine = HFEngine(policy, EngineSettings(24, 200, dtype=dtype))
     questions = [
         "What is 17+5?",
@@ -150,8 +154,7 @@ def test_measured_peaks_are_near_the_estimate():
     assert all(0.8 <= ratios[phase] <= 1.25 for phase in compared), ratios
 
 
-def test_prompts_that_are_read_once_give_the_gradient_of_whole_rows(smol, monkeypatch):
-    policy = LanguageModel.load(smol, device="cpu")
+def test_prompts_that_are_read_once_give_the_gradient_of_whole_rows(policy, monkeypatch):
     problems = [Problem("p", "What is 2 + 3?", "5"), Problem("q", "Count to three, slowly.", "3")]
     texts = ["5", "It is five, as 2 and 3 are 5.", "1, 2, 3", "I do not know."]
     pairs = [(policy.prompt(problem), text) for problem in problems for text in texts]
