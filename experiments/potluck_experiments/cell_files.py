@@ -22,6 +22,11 @@ from potluck_experiments.cells import CellSpec, name_of
 from potluck_experiments.suite import ExperimentError, Scale
 
 MOST_BYTES = 1_000_000  # Of a line; with 1,000 rounds and four models it has 150,000
+LATER = (
+    *("others_taken", "others_silenced"),
+    *("entropy", "length", "commonest", "groups_alike", "unreadable"),
+)
+"""Curves that older cells lack."""
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Quantity = Annotated[float, Meta(ge=0, le=1e12)]  # beyond any run, so that sums stay finite
 IDENTITY = ("scale", "family", "models", "setting", "seed")  # as the CellSpec has them
@@ -57,6 +62,15 @@ class NodeResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     empty: nothing was taken, or the cell is older."""
     others_silenced: tuple[Fraction | None, ...] = ()
     """Share of their successes that the habit test silenced, by round; empty: none."""
+    entropy: tuple[Quantity | None, ...] = ()
+    """Mean entropy of the tokens that it learned from, in nats, by round; None: of none. This and
+    what follows is empty in older cells."""
+    length: tuple[Quantity | None, ...] = ()  # Mean length of its own completions, in tokens
+    commonest: tuple[Fraction | None, ...] = ()
+    """Share of its own completions that are its commonest answer."""
+    groups_alike: tuple[Fraction | None, ...] = ()  # Share of groups in which all earned the same
+    unreadable: tuple[Annotated[int, Meta(ge=0)], ...] = ()
+    """Others' completions that were left out, for any reason."""
     notations: Mapping[str, NotationCurve] = msgspec.field(default_factory=dict)
     """What this model wrote, by notation; empty: its task has none, or the cell is older."""
 
@@ -256,7 +270,7 @@ def _problems(found: CellResult, cell: CellSpec) -> Iterator[str]:
         for name in ("sampled", "tokens", "seconds", "filtered_share"):
             if (its := len(getattr(node, name))) != rounds:
                 yield f"{model}: {name} has {its} rounds, expected {rounds}"
-        later = {name: getattr(node, name) for name in ("others_taken", "others_silenced")}
+        later = {name: getattr(node, name) for name in LATER}
         for notation, curve in node.notations.items():
             later |= {f"{notation} written": curve.written, f"{notation} right": curve.right}
         for name, values in later.items():  # older cells have none

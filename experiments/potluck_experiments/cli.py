@@ -24,7 +24,9 @@ def reproduce(
         list[str] | None, typer.Argument(metavar="NAME", help="fig04, table2 ...")
     ] = None,
     all: Annotated[bool, Flag("--all", help="Every experiment")] = False,
-    scale: Annotated[str, Flag(help="tiny, drawn, words (seconds a cell), paper (GPUs)")] = "tiny",
+    scale: Annotated[
+        str, Flag(help="tiny, drawn, words (seconds a cell), real (minutes), paper (GPUs)")
+    ] = "tiny",
     seeds: Annotated[int, Flag(min=0, help="Seeds of every cell (0: as the scale says)")] = 0,
     jobs: Annotated[int, Flag(min=0, help="Cells at a time (0: one a core, or one a GPU)")] = 0,
     check: Annotated[bool, Flag("--check", help="Print the cells to run, and their time")] = False,

@@ -20,14 +20,16 @@ from msgspec.structs import asdict, replace
 
 from potluck import PotluckError
 
-Scale = Literal["tiny", "drawn", "words", "paper"]
+Scale = Literal["tiny", "drawn", "words", "real", "paper"]
 Measure = Literal["greedy", "sampled", "pass@8", "out-of-distribution"]
 When = Literal["early", "late", "end"]
 Lies = Literal["below", "above", "within", "not below"]
 ClaimNode = Literal[
     "each", "first", "second", "third", "fourth", "weaker", "stronger", "second minus first"
 ]
-SCALES: tuple[Scale, ...] = ("tiny", "drawn", "words", "paper")
+SCALES: tuple[Scale, ...] = ("tiny", "drawn", "words", "real", "paper")
+OF_MINUTES: tuple[Scale, ...] = ("real", "paper")
+"""Scales whose cells take minutes or hours: a stopped one goes on from its checkpoint."""
 INDEX = "{index}"
 
 
@@ -78,7 +80,7 @@ class Family(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ScaleFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """tiny.toml, drawn.toml, words.toml, paper.toml."""
+    """tiny.toml, drawn.toml, words.toml, real.toml, paper.toml."""
 
     seeds: Annotated[int, Meta(ge=1, le=1000)] = 5
     """Seeds 0, 1, ... of every cell. Verdicts use these and no others."""

@@ -45,10 +45,12 @@ from potluck_experiments.cell_files import (
 )
 from potluck_experiments.cells import CellSpec
 from potluck_experiments.origin import Code, base_digest
-from potluck_experiments.suite import ExperimentError
+from potluck_experiments.suite import OF_MINUTES, ExperimentError, Scale
 
 MOST_SAMPLED = 100
 """Validation problems, the first ones, that 8 answers are sampled to."""
+NUMBER = {"number": re.compile(r"\s*-?[0-9]+\s*(\n|$)")}
+"""What an answer to a problem of the scale real can be: its form, whatever its value."""
 NOTATIONS = {
     "digits": {"columns": re.compile(r"[0-9]\+"), "terse": re.compile(r"[0-9]{2}")},
     "jsonl": {  # scripts/word_problems.py
@@ -115,8 +117,8 @@ def _run(work: Work, line: Connection, stop: Event) -> tuple[str, str]:
     begun = _resumable(cell, folder, note, fresh)
     if folder.exists() and not begun:
         before = Path(f"{folder}.before")
-        shutil.rmtree(before if cell.scale == "paper" else folder, ignore_errors=True)
-        if cell.scale == "paper":
+        shutil.rmtree(before if cell.scale in OF_MINUTES else folder, ignore_errors=True)
+        if cell.scale in OF_MINUTES:
             folder.rename(before)
         line.send(("say", f"{cell.name}: half of a run cannot go on, so it is begun anew"))
     origin = begun or fresh
@@ -143,7 +145,7 @@ def _run(work: Work, line: Connection, stop: Event) -> tuple[str, str]:
 def config_of(cell: CellSpec) -> potluck.RunConfig:
     """Return the recipe as it is run here: a cell of seconds has one thread of the CPU, as the sum
     of floats depends on where it is taken, and is saved at the end only."""
-    if cell.scale == "paper":
+    if cell.scale in OF_MINUTES:
         return cell.config
     learners = {name: replace(cell.config.node[name], device="cpu") for name in cell.models}
     nodes = {**cell.config.node, **learners}
@@ -151,9 +153,9 @@ def config_of(cell: CellSpec) -> potluck.RunConfig:
 
 
 def _resumable(cell: CellSpec, folder: Path, note: Path, fresh: Origin) -> Origin | None:
-    """Return the origin of half a run that can go on: of paper scale, saved, and the same cell."""
+    """Return the origin of half a run that can go on: of minutes, saved, and the same cell."""
     saved = all(any((folder / name / "checkpoints").glob("*")) for name in fresh.bases)
-    if cell.scale != "paper" or not saved or not note.exists():
+    if cell.scale not in OF_MINUTES or not saved or not note.exists():
         return None
     was = msgspec.json.decode(note.read_bytes(), type=Origin)
     return was if (was.recipe, was.bases) == (fresh.recipe, fresh.bases) else None
@@ -204,14 +206,16 @@ def collect(
         torch=str(torch.__version__),
         cpu_s=round(origin.cpu_s, 1),
         node={
-            n.name: _node_result(run, n, origin.bases[n.name], pass_at_8.get(n.name))
+            n.name: _node_result(run, n, origin.bases[n.name], pass_at_8.get(n.name), cell.scale)
             for n in run.nodes
             if n.name in cell.models
         },
     )
 
 
-def _node_result(run: Any, node: Any, base: str, pass_at_8: float | None) -> NodeResult:
+def _node_result(
+    run: Any, node: Any, base: str, pass_at_8: float | None, scale: Scale
+) -> NodeResult:
     rounds, evaluations = node.rounds, node.evaluations
     shares = {
         "sampled": [each.own_reward_mean for each in rounds],
@@ -243,8 +247,21 @@ def _node_result(run: Any, node: Any, base: str, pass_at_8: float | None) -> Nod
         others_likelihood=_mean(its.likelihood_positive for its in others),
         others_taken=_of_others(rounds, node.name, "success_weight"),
         others_silenced=_of_others(rounds, node.name, "silenced_share"),
-        notations=_notations(run, node.name),
+        entropy=_by_round(rounds, "entropy"),
+        length=_by_round(rounds, "own_length_mean"),
+        commonest=_by_round(rounds, "own_commonest_share"),
+        groups_alike=_by_round(rounds, "groups_alike"),
+        unreadable=tuple(
+            sum(chain.from_iterable(reasons.values() for reasons in report.unreadable.values()))
+            for report in rounds
+        ),
+        notations=_notations(run, node.name, scale),
     )
+
+
+def _by_round(rounds: Sequence[RoundReport], field: str) -> tuple[float | None, ...]:
+    """Return a number of each round's report."""
+    return tuple(_mean([getattr(report, field)], digits=4) for report in rounds)
 
 
 def _of_others(rounds: Sequence[RoundReport], me: str, field: str) -> tuple[float | None, ...]:
@@ -257,9 +274,11 @@ def _of_others(rounds: Sequence[RoundReport], me: str, field: str) -> tuple[floa
     return tuple(found) if any(found) else ()
 
 
-def _notations(run: Run, me: str) -> dict[str, NotationCurve]:
+def _notations(run: Run, me: str, scale: Scale) -> dict[str, NotationCurve]:
     """Count this model's answers, and the right ones, by notation and round."""
     beginnings = NOTATIONS.get(run.recipe.settings.get("task.name", ""), {})
+    if scale == "real":
+        beginnings = NUMBER
     own = {
         (line.round, line.problem, line.index): line  # a later line replaces an earlier one
         for line in read_lines(run.folder / me / COMPLETIONS, WrittenCompletion)

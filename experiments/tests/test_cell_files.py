@@ -134,6 +134,8 @@ def set_in(tree, place, value):
         ("cpu_s", -1.0, r"Expected `float` >= 0.0 - at `\$.cpu_s`"),
         ("node.small.sampled", [0.5], "small: sampled has 1 rounds, expected 2"),
         ("node.small.others_taken", [0.5], "small: others_taken has 1 rounds, expected 2"),
+        ("node.small.entropy", [0.5], "small: entropy has 1 rounds, expected 2"),
+        ("node.small.unreadable", [0, -1], r"Expected `int` >= 0 .*unreadable"),
         ("node.small.notations", {"terse": [[1], [1, 0]]}, "small: terse written has 1 rounds"),
         ("node.small.notations", {"terse": [[1, 1], [1]]}, "small: terse right has 1 rounds"),
         ("node.small.greedy", [0.5, 0.5], "small: greedy has 2 values at 3 eval_rounds"),

@@ -98,7 +98,10 @@ def test_it_runs_what_is_asked_for_and_renders_the_pages(suite, says, asked, pag
     [
         ([], "name an experiment, as in 'potluck reproduce fig04', or --all; there are fig04_size"),
         (["fig05"], "there is no experiment 'fig05'; there are fig04, fig13"),
-        (["fig04", "--scale", "huge"], "no scale 'huge'; there are tiny, drawn, words, paper"),
+        (
+            ["fig04", "--scale", "huge"],
+            "no scale 'huge'; there are tiny, drawn, words, real,",
+        ),
         (["fig04", "--scale", "paper"], "fig04_size: no cells at scale paper; [pairs] of"),
         (["--all", "--scale", "paper", "--check"], "fig04_size, fig13_same: no cells at scale"),
         (["fig04", "--check", "--render"], "--check and --render do not go together; give one"),

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.page
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
-NAMES = "tiny", "drawn", "words", "paper"
+NAMES = "tiny", "drawn", "words", "real", "paper"
 SCALES = {name: oracle.written_out(tomllib.loads((EXPERIMENTS / f"{name}.toml").read_text()))
           for name in NAMES}  # fmt: skip
 EVERY = [

@@ -32,6 +32,9 @@ def written(folder, cell, *, rounds=2, last=None, own="own_reward_mean"):
             {
                 "round": round, "reward_mean": 0.99, own: (round + 1) / 3 + n / 10,
                 "filtered_share": round / 7,
+                "entropy": 0.5 + n if round else None, "own_length_mean": 4.25 + round,
+                "own_commonest_share": 0.125, "groups_alike": 0.75,
+                "unreadable": {"x": {"inexact text": 2, "cut": n}} if round else {},
                 "seconds": {"write": 1.0 + n, "exchange": 50.0, "learn": 0.25},
                 "sources": {
                     name: {"tokens": 10 * round + n, "k1_positive": 9.0, "success_weight": 1.0},
@@ -73,6 +76,13 @@ def test_it_holds_each_models_own_curves_and_what_they_were_made_of(tmp_path, ce
     assert large.filtered_share == (0.0, 0.142857)
     assert (large.base, result.node["small"].base) == ("l", "s")
     assert (large.pass_at_8, result.node["small"].pass_at_8) == (0.75, 0.25)
+    assert large.entropy == (None, 1.5)
+    assert (large.length, large.commonest, large.groups_alike) == (
+        (4.25, 5.25),
+        (0.125,) * 2,
+        (0.75,) * 2,
+    )
+    assert (large.unreadable, result.node["small"].unreadable) == ((0, 3), (0, 2))
     # Of others alone, over the rounds that have it.
     assert (large.others_k1, result.node["small"].others_k1) == (-0.25, None)
     # Taken of others' right answers; empty: nothing.
@@ -110,6 +120,19 @@ def test_it_counts_what_a_model_wrote_in_each_notation_and_what_of_it_was_right(
     (folder / "recipe.json").write_text(json.dumps(tree))
     (node,) = collected(replace(cell, models=("small",)), folder).node.values()
     assert node.notations == {}
+
+
+def test_of_the_scale_real_it_counts_the_answers_that_are_numbers(tmp_path, cell):
+    folder = written(tmp_path / "run", cell)
+    answers(
+        folder / "small",
+        (0, 0, "small", 1.0, " 92\n"),
+        (0, 1, "small", 0.0, " -7\nQ: 1"),
+        (0, 2, "small", 0.0, " 9 apples\n"),
+        (1, 0, "small", 0.0, "\n"),
+    )
+    result = collected(replace(cell, scale="real"), folder)
+    assert result.node["small"].notations == {"number": NotationCurve((2, 0), (1, 0))}
 
 
 @pytest.mark.parametrize("problems, asked", [(300, 100), (40, 40)])
