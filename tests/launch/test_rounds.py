@@ -254,6 +254,14 @@ def test_a_resumed_node_that_is_alone_knows_how_long_rounds_with_others_were(tmp
     assert (course.alone, course.add_round(4, {"write": 1.5})) == (1, 0.0)
 
 
+def test_a_lonely_round_rests_as_long_as_the_last_ten_rounds_with_others_took(tmp_path):
+    course = Course(node_of(tmp_path, Others(south=0)), ROUNDS, Hears())
+    for round in range(21):
+        slow_s = 9.0 if round < 11 else 3.0
+        course.add_round(round, {"write": slow_s})
+    assert course.add_round(21, {"write": 1.0}, alone=True) == 2.0
+
+
 class Readers:
     """Stands for an exchange: who is there at each look, in turn, the last ones for good."""
 

@@ -52,6 +52,13 @@ def test_a_member_that_was_never_silent_is_missed_after_two_rounds():
     assert [one.absent(at) for at in (11, 12, 21)] == [frozenset(), {"east"}, {"east"}]
 
 
+def test_a_member_is_missed_after_twice_its_longest_gap_and_not_after_once():
+    heard = [("south", "east") if at % 3 == 0 else ("south",) for at in range(10)]
+    one = attendance(*heard, *[("south",)] * 8, patience=(2, 20))
+    # It came last in round 9, and every third round before.
+    assert [at for at in range(10, 18) if one.absent(at)] == [16, 17]
+
+
 def test_what_a_node_has_begun_to_write_by_stays_what_it_reads_by():
     one = attendance(OTHERS, OTHERS)
     assert one.absent(4) == frozenset()

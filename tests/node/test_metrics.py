@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nouns import completion
+from potluck.node import report as report_module
+from potluck.node.learning.base import UpdateReport
 from potluck.node.learning.batch import Batch, Scored
 from potluck.node.learning.score import METRICS, row_metrics
 from potluck.node.report import author_reports
@@ -27,7 +29,7 @@ BYTES = 3
 """Bytes of a token's text."""
 
 
-def reports_of(rows, cap=2.0, dropped=()):
+def scored_of(rows, cap=2.0, dropped=()):
     """rows: (author, advantage, silenced, [(start, gen), ...])."""
     longest = max(len(tokens) for *_, tokens in rows)
     start_BT, gen_BT = (torch.full((len(rows), longest), math.nan) for _ in range(2))
@@ -50,7 +52,11 @@ def reports_of(rows, cap=2.0, dropped=()):
     silenced_B = torch.zeros_like(trusted_B)
     batch = Batch(completions, (), (), (), *columns, (), silenced_B, *counts)
     found = start_BT, torch.zeros_like(start_BT), kept_B, metrics_BK
-    scored = Scored(batch, *found, dict.fromkeys(dropped, "gradient"))
+    return Scored(batch, *found, dict.fromkeys(dropped, "gradient"))
+
+
+def reports_of(rows, cap=2.0, dropped=()):
+    scored = scored_of(rows, cap, dropped)
     return author_reports(scored, [float(a > 0) for _, a, *_ in rows])
 
 
@@ -137,6 +143,16 @@ def test_a_dropped_row_is_counted_as_neither_measured_nor_filtered():
     (report,) = reports_of(rows, dropped=[0]).values()
     assert (report.filtered_share_negative, report.rows_trained) == (0.0, 1)
     assert report.log_ratio_mean == -1.0
+
+
+def test_a_dropped_row_is_not_in_the_share_of_the_round_that_the_filter_silenced():
+    told = [(-1.0, -1.0)]
+    rows = [("south", -1.0, is_silent, told) for is_silent in (True, True, False, False)]
+    scored = scored_of(rows, dropped=[0])
+    update = UpdateReport(1, 0.0, 0.0, 0.0, scored, {})
+    told_of = report_module._of_update(update, "north")
+    assert (told_of["dropped_nonfinite"], told_of["rows_trained"]) == (1, 2)
+    assert told_of["filtered_share"] == 1 / 4
 
 
 def test_the_cap_is_the_one_given():

@@ -3,7 +3,9 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 
+import msgspec
 import pytest
 import torch
 from rich.console import Console
@@ -193,8 +195,16 @@ def test_in_the_first_round_all_methods_have_one_gradient_alone_and_their_own_to
         assert ceiling < 0.999
 
 
-def test_the_on_policy_gradient_is_that_of_the_paper_by_plain_loops(recorded, tmp_path):
+@pytest.mark.parametrize("own_success_weight", [1.0, 3.0])
+def test_the_on_policy_gradient_is_that_of_the_paper_by_plain_loops(
+    recorded, tmp_path, own_success_weight
+):
+    """Whatever weight the rule that is replayed gives to its own successes."""
     node, *_ = before_the_first_round(recorded, "small", "f-tis", tmp_path)
+    objective = msgspec.structs.replace(
+        node.learner.objective, own_success_weight=own_success_weight
+    )
+    learner = replace(node.learner, objective=objective)
     groups = fresh_groups(node)
     policy = node.learner.policy
     network = policy.network
@@ -215,7 +225,7 @@ def test_the_on_policy_gradient_is_that_of_the_paper_by_plain_loops(recorded, tm
     (-total / count).backward()
     expected = [p.grad.clone() for p in network.parameters() if p.requires_grad]
     network.zero_grad()
-    found = rehearsal.on_policy_gradient(node.learner, groups)
+    found = rehearsal.on_policy_gradient(learner, groups)
     assert sum(float(g.square().sum()) for g in expected) > 0
     for mine, theirs in zip(found, expected, strict=True):
         assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
