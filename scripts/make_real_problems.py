@@ -10,6 +10,7 @@ is in two of them. The best constant answer of a part, and what it earns, is pri
 MOST_OF_A_CONSTANT is refused, as a model then learns to say it (docs/log.md).
 """
 
+import hashlib
 import json
 import random
 import sys
@@ -25,6 +26,12 @@ EXAMPLES = ROOT / "experiments" / "real"
 SEED = 7
 VALIDATION, OTHER, MOST_TRAIN = 300, 300, 4000
 MOST_OF_A_CONSTANT = 0.1
+SUMS = {
+    file: found
+    for found, file in (
+        line.split() for line in (EXAMPLES / "SHA256SUMS").read_text("utf-8").splitlines()
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +78,40 @@ def parts_of(task: Task) -> dict[str, list[tuple[str, str]]]:
     }
 
 
-def write(name: str, out: Path) -> None:
-    """Write the parts of one task, a JSON object a line."""
+def require_no_constant(about: str, rows: list[tuple[str, str]]) -> None:
+    """Print what the best constant answer earns; end the script if that is too much."""
+    (constant, count), *_ = Counter(answer for _, answer in rows).most_common(1)
+    print(f"{about}: {len(rows)} problems; {constant!r} earns {count / len(rows):.3f}")
+    if count > MOST_OF_A_CONSTANT * len(rows):
+        sys.exit(f"{about}: the answer {constant!r} earns more than {MOST_OF_A_CONSTANT}")
+
+
+def text_of(name: str, rows: list[tuple[str, str]]) -> str:
+    """Write a part, a JSON object a line."""
     opening = (EXAMPLES / f"{name}-examples.txt").read_text(encoding="utf-8")
+    lines = (
+        json.dumps({"question": f"{opening}Q: {question}\nA:", "answer": answer}) + "\n"
+        for question, answer in rows
+    )
+    return "".join(lines)
+
+
+def write(name: str, out: Path) -> None:
+    """Write the parts of one task. End the script, and write nothing, if they are not the problems
+    that the committed cells had: SHA256SUMS has the sums of these."""
+    texts = {}
     for part, rows in parts_of(TASKS[name]).items():
-        (constant, count), *_ = Counter(answer for _, answer in rows).most_common(1)
-        if count > MOST_OF_A_CONSTANT * len(rows):
-            sys.exit(f"{name}, {part}: the answer {constant!r} earns {count / len(rows):.2f}")
-        lines = (
-            json.dumps({"question": f"{opening}Q: {question}\nA:", "answer": answer}) + "\n"
-            for question, answer in rows
-        )
-        (out / f"{name}-{part}.jsonl").write_text("".join(lines), encoding="utf-8")
-        print(f"{name}, {part}: {len(rows)} problems; {constant!r} earns {count / len(rows):.3f}")
+        require_no_constant(f"{name}, {part}", rows)
+        texts[f"{name}-{part}.jsonl"] = text_of(name, rows)
+    for file, text in texts.items():
+        found = hashlib.sha256(text.encode()).hexdigest()
+        if SUMS.get(file) != found:
+            sys.exit(
+                f"{file} would have SHA-256 {found}, expected {SUMS.get(file)}: another version of "
+                f"reasoning-gym makes other problems (these are of 0.1.25)"
+            )
+    for file, text in texts.items():
+        (out / file).write_text(text, encoding="utf-8")
 
 
 def main() -> None:

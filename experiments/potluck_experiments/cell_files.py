@@ -8,18 +8,17 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from io import FileIO
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import replace
 
-from potluck_experiments.cells import CellSpec, name_of
-from potluck_experiments.suite import ExperimentError, Scale
+from potluck import PotluckError
+from potluck_experiments.cells import CellSpec, make_cell, name_of
+from potluck_experiments.suite import ExperimentError, Scale, Suite
 
 MOST_BYTES = 1_000_000  # Of a line; with 1,000 rounds and four models it has 150,000
 LATER = (
@@ -27,6 +26,7 @@ LATER = (
     *("entropy", "length", "commonest", "groups_alike", "unreadable"),
 )
 """Curves that older cells lack."""
+OPTIONAL = (*LATER, "notations", "pass_at_8", "others_k1", "others_likelihood")
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Quantity = Annotated[float, Meta(ge=0, le=1e12)]  # beyond any run, so that sums stay finite
 IDENTITY = ("scale", "family", "models", "setting", "seed")  # as the CellSpec has them
@@ -127,22 +127,31 @@ Lines = Mapping[tuple[str, str], Line]
 
 
 def read_lines(path: Path) -> Lines:
-    """Read the finished cells of a file, of which there may be none. Raises ExperimentError: a line
-    cannot be read."""
+    """Read the finished cells of a file, of which there may be none. Raises ExperimentError: the
+    file or a line cannot be read."""
     try:
         about = path.stat()
     except FileNotFoundError:
         return {}
-    return _lines_of(path, about.st_mtime_ns, about.st_size)
+    except OSError as error:
+        raise ExperimentError(f"cannot read {path}: {error}") from None
+    version = about.st_mtime_ns, about.st_size
+    if path not in _READ or _READ[path][0] != version:
+        _READ[path] = version, _lines_of(path)
+    return _READ[path][1]
 
 
-@lru_cache(maxsize=64)
-def _lines_of(path: Path, changed_ns: int, size: int) -> Lines:
-    """Read a file once, unless it changes."""
+_READ: dict[Path, tuple[tuple[int, int], Lines]] = {}
+"""Time and size of each file when it was read, and its lines."""
+
+
+def _lines_of(path: Path) -> Lines:
     found: dict[tuple[str, str], Line] = {}
     for number, text in enumerate(_texts(path), start=1):
+        if not text.strip():
+            continue
         if not text.endswith(b"\n") and not _is_whole(text):
-            break  # It is being written, or its writer was killed
+            break  # Its writer was killed
         try:
             result = msgspec.json.decode(text, type=CellResult)
             if (result.scale, result.family) != (path.parent.name, path.stem):
@@ -157,6 +166,8 @@ def _lines_of(path: Path, changed_ns: int, size: int) -> Lines:
 def _texts(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
+            # A writer may cut off half a line, and put another one in its place.
+            fcntl.flock(file, fcntl.LOCK_SH)
             for number in count(1):
                 text = file.readline(MOST_BYTES + 1)
                 if len(text) > MOST_BYTES:
@@ -183,79 +194,124 @@ def _told(path: Path, number: int, cannot: str, why: str) -> str:
 
 
 def add_results(path: Path, lines: Iterable[bytes]) -> None:
-    """Add lines to a file in one write. Other processes may do so at the same time."""
+    """Add lines to a file in one write. Other processes may do so at the same time. Raises
+    ExperimentError, and adds nothing: a line is too large to be read again."""
+    added = [line.rstrip(b"\n") + b"\n" for line in lines]
+    if (largest := max(map(len, added), default=0)) > MOST_BYTES:
+        raise ExperimentError(f"a cell for {path} has {largest:,} bytes, more than {MOST_BYTES:,}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    added = b"".join(line.rstrip(b"\n") + b"\n" for line in lines)
     with path.open("a+b", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        added = _end_last_line(file) + added
-        if file.write(added) != len(added):
-            raise OSError(f"{path} took a part of {len(added):,} bytes: is the disk full?")
+        text = _end_last_line(file, path) + b"".join(added)
+        if file.write(text) != len(text):
+            raise OSError(f"{path} took a part of {len(text):,} bytes: is the disk full?")
 
 
-def _end_last_line(file: FileIO) -> bytes:
+def _end_last_line(file: FileIO, path: Path) -> bytes:
     """Return what the last line lacks, and cut off half a line: its writer was killed, as nobody
     else writes now."""
     end = file.seek(0, os.SEEK_END)
-    file.seek(max(0, end - MOST_BYTES))
-    last = file.read().rpartition(b"\n")[2]
+    begin = file.seek(max(0, end - MOST_BYTES))
+    _, ended, last = file.read().rpartition(b"\n")
     if not last:
         return b""
+    if begin and not ended:
+        raise ExperimentError(f"{path} ends in a line of more than {MOST_BYTES:,} bytes; remove it")
     if _is_whole(last):
         return b"\n"
     file.truncate(end - len(last))
     return b""
 
 
+def require_lines(folder: Path) -> None:
+    """Raise ExperimentError where cells are a file each, as they once were: nobody reads them."""
+    old = [file for file in folder.glob("cells/*/*.json") if file.name != "progress.json"]
+    if old:
+        raise ExperimentError(
+            f"{folder}/cells has {len(old)} cells in a file each, such as {old[0].name}, as it was "
+            f"once; add each file's line to its family's, cells/SCALE/FAMILY.jsonl, and remove the "
+            f"file"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """What came of joining the cells of another folder."""
+    """What came of joining the cells of another folder: names of cells."""
 
     added: list[str]
-    """Names of the cells that were not here."""
     differ: list[str]
-    """Names of those that are in both with other numbers; those that were here stay."""
+    """Those that are in both with other numbers; those that were here stay."""
+    of_other_recipes: list[str]
+    """Those that count for nothing here, and were left out."""
 
 
-def join(folder: Path, other: Path) -> Joined:
-    """Add the finished cells of another folder's ``cells/`` that are not here.
+def join(suite: Suite, other: Path) -> Joined:
+    """Add the finished cells of another folder's ``cells/`` that are not here and count here.
 
     Raises ExperimentError, and changes nothing: a line cannot be read, or a cell of the other
     folder began from another model than those of the same name here.
     """
+    require_lines(other)
     if not (other / "cells").is_dir():
         raise ExperimentError(f"{other} has no cells/; name the experiments/ of another clone")
     added: dict[Path, list[Line]] = {}
-    differ = []
+    joined = Joined([], [], [])
     for theirs in sorted((other / "cells").glob("*/*.jsonl")):
-        here = folder / "cells" / theirs.parent.name / theirs.name
-        known = read_lines(here)
+        here = suite.folder / "cells" / theirs.parent.name / theirs.name
+        known = {key: line for key, line in read_lines(here).items() if _counts(suite, line)}
+        bases = _bases_of(known.values())
         for key, line in read_lines(theirs).items():
-            if key not in known:
+            name = line.result.name
+            if key in known:
+                if _differ(line.result, known[key].result):
+                    joined.differ.append(name)
+            elif not _counts(suite, line):
+                joined.of_other_recipes.append(name)
+            else:
+                _require_same_bases(bases, line, theirs)
+                bases |= _bases_of([line])
                 added.setdefault(here, []).append(line)
-            elif _numbers(line.result) != _numbers(known[key].result):
-                differ.append(line.result.name)
-        _require_same_bases(known, added.get(here, ()), theirs)
+                joined.added.append(name)
     for here, lines in added.items():
         add_results(here, (line.text for line in lines))
-    return Joined([line.result.name for lines in added.values() for line in lines], differ)
+    return joined
 
 
-def _numbers(result: CellResult) -> Mapping[str, NodeResult]:
-    """Return what does not depend on how busy the machine was."""
-    return {name: replace(node, seconds=()) for name, node in result.node.items()}
+def _counts(suite: Suite, line: Line) -> bool:
+    """Tell if the line's recipe is that of its cell now."""
+    it = line.result
+    try:
+        cell = make_cell(suite, it.scale, it.family, it.models, it.setting, it.seed)
+    except (PotluckError, KeyError):  # of a model or a setting that is not here
+        return False
+    return cell.digest == it.recipe
 
 
-def _require_same_bases(known: Lines, added: Iterable[Line], theirs: Path) -> None:
-    bases = {name: node.base for line in known.values() for name, node in line.result.node.items()}
-    for line in added:
-        for name, node in line.result.node.items():
-            if node.base != bases.get(name, node.base):
-                raise ExperimentError(
-                    f"{theirs}, line {line.number}: {name} began from another model "
-                    f"({node.base}) than in the cells here ({bases[name]}), so they cannot be "
-                    f"compared; nothing was joined"
-                )
+def _differ(one: CellResult, other: CellResult) -> bool:
+    """Tell if two results of a cell differ in anything but how busy the machine was, and what an
+    older one lacks."""
+    if one.node.keys() != other.node.keys():
+        return True
+    fields = [name for name in NodeResult.__struct_fields__ if name != "seconds"]
+    pairs = [
+        (getattr(one.node[model], name), getattr(other.node[model], name), name)
+        for model, name in product(one.node, fields)
+    ]
+    return any(a != b for a, b, name in pairs if name not in OPTIONAL or (a and b))
+
+
+def _bases_of(lines: Iterable[Line]) -> dict[str, str]:
+    return {name: node.base for line in lines for name, node in line.result.node.items()}
+
+
+def _require_same_bases(bases: Mapping[str, str], line: Line, theirs: Path) -> None:
+    for name, node in line.result.node.items():
+        if node.base != bases.get(name, node.base):
+            raise ExperimentError(
+                f"{theirs}, line {line.number}: {name} began from another model ({node.base}) than "
+                f"in the cells beside it ({bases[name]}), so they cannot be compared; nothing was "
+                f"joined"
+            )
 
 
 def _problems(found: CellResult, cell: CellSpec) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from potluck_experiments.cell_files import join
+from potluck_experiments.cell_files import join, require_lines
 from potluck_experiments.cells import CellSpec, cells_of
 from potluck_experiments.suite import SCALES, ExperimentError, Scale, Suite, read_suite
 
@@ -54,7 +54,10 @@ def reproduce(
     of = next((known for known in SCALES if known == scale), None)
     if of is None:
         raise ExperimentError(f"there is no scale {scale!r}; there are {', '.join(SCALES)}")
+    if (render or other) and (again or keep_runs):
+        raise ExperimentError("--again and --keep-runs are for cells that run; leave them out")
     suite = read_suite(folder)
+    require_lines(folder)
     if render:
         return _render(suite)
     if other:
@@ -123,13 +126,16 @@ def _render(suite: Suite) -> None:
 
 
 def _join(suite: Suite, other: Path) -> None:
-    joined = join(suite.folder, other)
-    _say(f"{len(joined.added)} cells were added; potluck reproduce --render writes the pages")
-    if joined.differ:
-        _complain(
-            f"{len(joined.differ)} cells are in both with other numbers, and stay as they were "
-            f"here: {', '.join(joined.differ[:5])}" + " ..." * (len(joined.differ) > 5)
-        )
+    joined = join(suite, other)
+    _say(f"cells added: {len(joined.added)}; potluck reproduce --render writes the pages")
+    left = {
+        "in both with other numbers, those here stay": joined.differ,
+        "of other recipes than the cells here, left out": joined.of_other_recipes,
+    }
+    for why, names in left.items():
+        if names:
+            more = " ..." if len(names) > 5 else ""
+            _complain(f"cells {why}: {len(names)}, {', '.join(names[:5])}{more}")
 
 
 def _print_check(suite: Suite, cells: Sequence[CellSpec], again: bool) -> None:

@@ -21,11 +21,14 @@ from potluck_experiments.suite import ExperimentError, Suite
 
 STEP = re.compile(r"step (\d+)/(\d*[1-9]\d*)")
 UNKNOWN = "unknown"  # commit of code that is not in this repository: installed from elsewhere
-PATHS = tuple(f"src/potluck/{part}" for part in (
-    "types.py", "fields.py", "config", "objective", "tasks", "model", "rollout", "schedule.py",
-    "node", "builder", "launch", "exchange/memory.py", "exchange/transport.py", "exchange/wire",
-))  # fmt: skip
-"""Parts of the package that decide a cell's numbers. It runs in one process: no network."""
+PATHS = (
+    *(f"src/potluck/{part}" for part in (
+        "types.py", "fields.py", "config", "objective", "tasks", "model", "rollout", "schedule.py",
+        "node", "builder", "launch", "exchange/memory.py", "exchange/transport.py", "exchange/wire",
+    )),
+    *("experiments/words/rewards.py", "experiments/real"),
+)  # fmt: skip
+"""Files that decide a cell's numbers beside its recipe. A cell runs in one process: no network."""
 
 
 class Code(NamedTuple):

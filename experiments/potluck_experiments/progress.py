@@ -11,9 +11,9 @@ from typing import Self
 import msgspec
 
 from potluck.files import write_atomically
-from potluck_experiments.cell_files import read_lines, read_result
+from potluck_experiments.cell_files import Lines, read_lines, read_result
 from potluck_experiments.cells import CellSpec
-from potluck_experiments.suite import Scale, Suite
+from potluck_experiments.suite import ExperimentError, Scale, Suite
 
 TELL_EVERY_S = 15.0
 """Time after which progress.json is written again: an old one is what a killed command left."""
@@ -35,7 +35,8 @@ class ToldProgress:
         self._file = place / "progress.json"
         names = {cell.name for cell in cells}
         for file in place.glob("*.jsonl"):
-            names |= {name for name, _ in read_lines(file)}
+            with suppress(ExperimentError):  # what is needed of it, reading a result tells
+                names |= {name for name, _ in read_lines(file)}
         self._total = Counter(name.partition(".")[0] for name in names)
         self._told: tuple[set[str], float] = (set(), 0.0)
 
@@ -66,7 +67,10 @@ class Estimates:
         self._share = {name: setting.problems for name, setting in suite.settings.items()}
         found: dict[object, list[float]] = {}
         for file in sorted((suite.folder / "cells" / scale).glob("*.jsonl")):
-            for it in (line.result for line in read_lines(file).values() if line.result.node):
+            lines: Lines = {}
+            with suppress(ExperimentError):
+                lines = read_lines(file)
+            for it in (line.result for line in lines.values() if line.result.node):
                 sampled = next(iter(it.node.values())).sampled
                 rounds = len(sampled) * self._share.get(it.setting, 1.0)
                 found.setdefault((it.family, it.models, it.setting), []).append(it.cpu_s)

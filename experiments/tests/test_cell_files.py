@@ -1,15 +1,24 @@
 """Files of finished cells: read back as written, added to by several, joined, refused when
 damaged."""
 
+import fcntl
 import json
 import multiprocessing
 import re
 import shutil
+import threading
 
 import msgspec
 import pytest
 
-from potluck_experiments.cell_files import add_results, cell_file, join, read_lines, read_result
+from potluck_experiments.cell_files import (
+    add_results,
+    cell_file,
+    join,
+    read_lines,
+    read_result,
+    require_lines,
+)
 from potluck_experiments.cells import make_cell
 from potluck_experiments.suite import ExperimentError
 from small_suite import NODE, RECIPE, finish, make_suite, result_of
@@ -98,7 +107,7 @@ def test_a_last_line_that_lacks_its_end_only_is_read_and_kept(suite):
 DEEP = b'{"more":' + b"[" * 200_000
 
 
-@pytest.mark.parametrize("damaged", [b"", b"{}", b"\xff", DEEP], ids=range(4))
+@pytest.mark.parametrize("damaged", [b"0", b"{}", b"\xff", DEEP], ids=range(4))
 def test_a_damaged_line_is_named_with_the_way_out(suite, damaged):
     finish(suite, one(suite))
     with file_of(suite).open("ab") as file:
@@ -110,9 +119,53 @@ def test_a_damaged_line_is_named_with_the_way_out(suite, damaged):
 
 
 def test_a_line_has_a_largest_size(suite):
-    add_results(file_of(suite), [result_of(one(suite)) + b" " * 1_000_000])
+    large = result_of(one(suite)) + b" " * 1_000_000
+    with pytest.raises(ExperimentError, match=r"a cell for .*digits\.jsonl has 1,0.* more than"):
+        add_results(file_of(suite), [large])
+    assert not file_of(suite).exists()
+    file_of(suite).parent.mkdir(parents=True)
+    file_of(suite).write_bytes(large)
     with pytest.raises(ExperimentError, match=r"line 1: it is larger than 1,000,000 bytes; remove"):
         read_result(suite.folder, one(suite))
+    with pytest.raises(ExperimentError, match="ends in a line of more than 1,000,000 bytes"):
+        finish(suite, one(suite))
+    assert file_of(suite).read_bytes() == large
+
+
+def test_empty_lines_are_no_cells(suite):
+    finish(suite, one(suite))
+    file_of(suite).write_bytes(b"\n" + file_of(suite).read_bytes() + b"\n\n")
+    finish(suite, one(suite, seed=1))
+    assert len(read_lines(file_of(suite))) == 2
+
+
+def test_what_is_no_file_is_told_in_one_line(suite):
+    file_of(suite).parent.parent.mkdir()
+    file_of(suite).parent.write_text("a file in the place of a folder")
+    with pytest.raises(ExperimentError, match=r"cannot read .*digits\.jsonl: .*Not a directory"):
+        read_result(suite.folder, one(suite))
+
+
+def test_a_reader_waits_for_a_writer_that_cuts_off_half_a_line(suite):
+    finish(suite, one(suite))
+    with file_of(suite).open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        reader = threading.Thread(target=read_lines, args=(file_of(suite),))
+        reader.start()
+        reader.join(timeout=0.2)
+        assert reader.is_alive()
+    reader.join(timeout=60)
+    assert not reader.is_alive()
+
+
+def test_cells_in_a_file_each_are_told_of(suite):
+    require_lines(suite.folder)
+    finish(suite, one(suite))
+    (file_of(suite).parent / "progress.json").write_text("{}")
+    require_lines(suite.folder)
+    (file_of(suite).parent / "digits.small.alone.0.json").write_bytes(result_of(one(suite)))
+    with pytest.raises(ExperimentError, match=r"has 1 cells in a file each, such as digits\.small"):
+        require_lines(suite.folder)
 
 
 def set_in(tree, place, value):
@@ -171,13 +224,13 @@ def test_what_the_other_folder_has_more_is_added_and_what_was_here_stays(suite, 
     finish(other, one(other), cpu_s=2.0)
     for seed in (1, 2):
         finish(other, one(other, seed=seed))
-    joined = join(suite.folder, other.folder)
+    joined = join(suite, other.folder)
     assert joined.added == ["digits.small.alone.1", "digits.small.alone.2"]
     assert joined.differ == []  # seconds tell how busy a machine was
     assert read_result(suite.folder, one(suite)).cpu_s == 1.0
     assert read_result(suite.folder, one(suite, seed=2)) is not None
     once = file_of(suite).read_bytes()
-    assert join(suite.folder, other.folder).added == []
+    assert join(suite, other.folder).added == []
     assert file_of(suite).read_bytes() == once
 
 
@@ -187,7 +240,7 @@ def test_a_cell_that_is_in_both_with_other_numbers_is_told_of(suite, other):
     set_in(tree, "node.small.sampled", [0.5, 0.75])
     add_results(file_of(other), [msgspec.json.encode(tree)])
     before = file_of(suite).read_bytes()
-    joined = join(suite.folder, other.folder)
+    joined = join(suite, other.folder)
     assert (joined.added, joined.differ) == ([], ["digits.small.alone.0"])
     assert file_of(suite).read_bytes() == before
 
@@ -198,10 +251,37 @@ def test_cells_of_other_models_are_not_joined(suite, other):
     finish(other, one(other, seed=1), base="2" * 16)
     before = file_of(suite).read_bytes()
     with pytest.raises(ExperimentError, match=r"line 2: small began from another model \(2222"):
-        join(suite.folder, other.folder)
+        join(suite, other.folder)
     assert file_of(suite).read_bytes() == before
+
+
+def test_cells_of_two_models_of_one_name_are_not_joined_into_an_empty_folder(suite, other):
+    finish(other, one(other), base="1" * 16)
+    finish(other, one(other, seed=1), base="2" * 16)
+    with pytest.raises(ExperimentError, match=r"line 2: small began from another model \(2222"):
+        join(suite, other.folder)
+    assert not file_of(suite).exists()
+
+
+def test_a_cell_of_another_recipe_is_left_out_and_says_nothing_of_models(suite, tmp_path):
+    changed = make_suite(tmp_path / "2", recipe=RECIPE.replace("rounds = 2", "rounds = 3"))
+    add_results(file_of(suite), [result_of(one(changed), base="1" * 16)])  # of before a change
+    finish(suite, one(suite), base="2" * 16)
+    finish(changed, one(changed), base="1" * 16)
+    add_results(file_of(changed), [result_of(one(suite, seed=1), base="2" * 16)])
+    joined = join(suite, changed.folder)
+    assert joined.added == ["digits.small.alone.1"]
+    assert joined.of_other_recipes == ["digits.small.alone.0"]
+
+
+def test_what_an_older_result_lacks_is_no_difference(suite, other):
+    finish(suite, one(suite))
+    tree = msgspec.json.decode(result_of(one(other)))
+    set_in(tree, "node.small.entropy", [0.5, 0.25])
+    add_results(file_of(other), [msgspec.json.encode(tree)])
+    assert join(suite, other.folder).differ == []
 
 
 def test_a_folder_without_cells_is_told(suite, tmp_path):
     with pytest.raises(ExperimentError, match="has no cells/; name the experiments/ of another"):
-        join(suite.folder, tmp_path)
+        join(suite, tmp_path)

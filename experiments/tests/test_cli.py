@@ -109,6 +109,7 @@ def test_it_runs_what_is_asked_for_and_renders_the_pages(suite, says, asked, pag
         (["fig04", "--render"], "names and --render do not go together"),
         (["--all", "--join", "other"], "--all and --join do not go together"),
         (["--check", "--join", "other"], "--check and --join do not go together"),
+        (["--join", "other", "--again"], "--again and --keep-runs are for cells that run"),
         (["--join", "other"], "other has no cells/; name the experiments/ of another clone"),
         (["fig04", "--experiments", "elsewhere"], "elsewhere holds no experiments; run this in"),
     ],
@@ -151,7 +152,7 @@ def test_cells_of_another_clone_are_added_without_running_its_code(suite, says, 
     finish(other, there[1])
     code, out, err = says("--join", "other/experiments")
     assert (code, err, asked, page) == (0, "", [], [])
-    assert "1 cells were added; potluck reproduce --render writes the pages" in out
+    assert "cells added: 1; potluck reproduce --render writes the pages" in out
     assert says("--all", "--check", "--seeds", 1)[1].count("finished") == 2
 
 
@@ -164,8 +165,8 @@ def test_cells_with_other_numbers_in_two_clones_are_named(suite, says):
     file.write_text(file.read_text().replace("0.625", "0.875"))
     code, out, err = says("--join", "other/experiments")
     assert code == 0
-    assert "0 cells were added" in out
-    assert f"1 cells are in both with other numbers, and stay as they were here: {cell.name}" in err
+    assert "cells added: 0" in out
+    assert f"cells in both with other numbers, those here stay: 1, {cell.name}" in err
 
 
 def test_a_look_at_another_clone_needs_none(elsewhere, says, asked, page):
