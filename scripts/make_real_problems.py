@@ -24,7 +24,7 @@ import reasoning_gym
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "experiments" / "real"
 SEED = 7
-VALIDATION, OTHER, MOST_TRAIN = 300, 300, 4000
+VALIDATION, OTHER, MOST_OF_A_KIND = 300, 300, 250
 MOST_OF_A_CONSTANT = 0.1
 SUMS = {
     file: found
@@ -35,47 +35,109 @@ SUMS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """A data set of reasoning-gym, its parameters, and those out of distribution."""
+class Kind:
+    """A data set of reasoning-gym, and its parameters."""
 
     dataset: str
     parameters: Mapping[str, object]
-    other: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Kinds whose problems are mixed, those out of distribution apart."""
+
+    kinds: tuple[Kind, ...]
+    other: tuple[Kind, ...]
+
+
+def sums(*, terms: tuple[int, int], digits: tuple[int, int]) -> Kind:
+    (min_terms, max_terms), (min_digits, max_digits) = terms, digits
+    parameters = {
+        "min_terms": min_terms,
+        "max_terms": max_terms,
+        "min_digits": min_digits,
+        "max_digits": max_digits,
+    }
+    return Kind("chain_sum", parameters)
+
+
+def products(*, max_digits: int) -> Kind:
+    return Kind("products", {"min_digits": 1, "max_digits": max_digits})
+
+
+def multiples(*, least: int, most: int) -> Kind:
+    return Kind("lcm", {"min_value": least, "max_value": most})
 
 
 TASKS = {
-    "sums": Task(
-        "chain_sum",
-        {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2},
-        {"min_terms": 4, "max_terms": 4, "min_digits": 1, "max_digits": 2},
+    # Within reach of 135M weights, and of more than one kind: experiments/TUNING.md.
+    "arithmetic": Task(
+        kinds=(
+            sums(terms=(2, 2), digits=(1, 1)),
+            sums(terms=(2, 2), digits=(1, 2)),
+            products(max_digits=1),
+            products(max_digits=2),
+            multiples(least=2, most=20),
+        ),
+        other=(sums(terms=(3, 3), digits=(1, 1)), multiples(least=21, most=30)),
     ),
 }
 
 
-def rows_of(task: Task, parameters: Mapping[str, object], size: int) -> dict[str, str]:
-    """Generate answers by question, in an order of their own; repeated questions are left out."""
-    made = reasoning_gym.create_dataset(task.dataset, seed=SEED, size=size, **parameters)
-    rows = {asked(problem["question"]): str(problem["answer"]).strip() for problem in made}
-    items = list(rows.items())
-    random.Random(SEED).shuffle(items)
-    return dict(items)
+def rows_of(kinds: tuple[Kind, ...], *, of_each: int) -> list[tuple[str, str]]:
+    """Generate questions and answers, mixed; at most so many of each kind, repeated ones once."""
+    rows: dict[str, str] = {}
+    for kind in kinds:
+        made = reasoning_gym.create_dataset(
+            kind.dataset, seed=SEED, size=10 * of_each, **kind.parameters
+        )
+        asked = {
+            SHORT[kind.dataset](problem["question"]): str(problem["answer"]).strip()
+            for problem in made
+        }
+        new = [row for row in asked.items() if row[0] not in rows]
+        rows.update(new[:of_each])
+    mixed = list(rows.items())
+    random.Random(SEED).shuffle(mixed)
+    return mixed
 
 
-def asked(question: str) -> str:
-    """Return the bare task: ``12 + 26 - 95`` of "State the final answer to the following ... ="."""
+def short_sum(question: str) -> str:
+    """Return ``12 + 26`` of "State the final answer to the following ...: 12 + 26 ="."""
     return question.strip().rpartition(": ")[2].removesuffix("=").strip()
 
 
-def parts_of(task: Task) -> dict[str, list[tuple[str, str]]]:
-    """Generate the parts of a task."""
-    rows = list(rows_of(task, task.parameters, 2 * MOST_TRAIN).items())
+def short_product(question: str) -> str:
+    """Return ``6 * 14`` of "Solve the following multiplication: 6 * 14. Give only ..."."""
+    return question.strip().rpartition(": ")[2].partition(".")[0].strip()
+
+
+def short_multiple(question: str) -> str:
+    """Return ``lcm of 6 and 14`` of "Find the Least Common Multiple ...: 6, 14"."""
+    numbers = question.strip().rpartition(": ")[2]
+    return f"lcm of {numbers.replace(', ', ' and ')}"
+
+
+SHORT = {"chain_sum": short_sum, "products": short_product, "lcm": short_multiple}
+"""How a question of each data set is asked here: short, so that rounds are."""
+
+
+def opening_of(name: str) -> str:
+    """Read the worked examples."""
+    return (EXAMPLES / f"{name}-examples.txt").read_text(encoding="utf-8")
+
+
+def parts_of(name: str) -> dict[str, list[tuple[str, str]]]:
+    """Generate the parts of a task; no worked example is in one."""
+    task, opening = TASKS[name], opening_of(name)
+    rows = [
+        row
+        for row in rows_of(task.kinds, of_each=MOST_OF_A_KIND)
+        if f"Q: {row[0]}\n" not in opening
+    ]
     known = {question for question, _ in rows}
-    others = [row for row in rows_of(task, task.other, 2 * OTHER).items() if row[0] not in known]
-    return {
-        "validation": rows[:VALIDATION],
-        "train": rows[VALIDATION:][:MOST_TRAIN],
-        "other": others[:OTHER],
-    }
+    others = [row for row in rows_of(task.other, of_each=OTHER) if row[0] not in known]
+    return {"validation": rows[:VALIDATION], "train": rows[VALIDATION:], "other": others[:OTHER]}
 
 
 def require_no_constant(about: str, rows: list[tuple[str, str]]) -> None:
@@ -88,7 +150,7 @@ def require_no_constant(about: str, rows: list[tuple[str, str]]) -> None:
 
 def text_of(name: str, rows: list[tuple[str, str]]) -> str:
     """Write a part, a JSON object a line."""
-    opening = (EXAMPLES / f"{name}-examples.txt").read_text(encoding="utf-8")
+    opening = opening_of(name)
     lines = (
         json.dumps({"question": f"{opening}Q: {question}\nA:", "answer": answer}) + "\n"
         for question, answer in rows
@@ -100,7 +162,7 @@ def write(name: str, out: Path) -> None:
     """Write the parts of one task. End the script, and write nothing, if they are not the problems
     that the committed cells had: SHA256SUMS has the sums of these."""
     texts = {}
-    for part, rows in parts_of(TASKS[name]).items():
+    for part, rows in parts_of(name).items():
         require_no_constant(f"{name}, {part}", rows)
         texts[f"{name}-{part}.jsonl"] = text_of(name, rows)
     for file, text in texts.items():

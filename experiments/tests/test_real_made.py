@@ -46,11 +46,18 @@ def test_its_cells_do_not_depend_on_the_machine(setting):
 def problems(script_of, monkeypatch, tmp_path):
     """The script with sums that need no library, few of them."""
 
-    def create_dataset(name, *, seed, size, min_terms, **parameters):
-        ask = "State the final answer to the following arithmetic problem: "
+    def create_dataset(name, *, seed, size, **parameters):
+        first = {"chain_sum": 0, "products": 0, "lcm": parameters.get("min_value")}[name]
+        numbers = [(first + i % 25, 2 + i // 25) for i in range(250)]
+        more = parameters.get("min_terms", 2) - 2
+        asked = {
+            "chain_sum": "State the final answer to the following arithmetic problem: {} + {}",
+            "products": "Solve the following multiplication: {} * {}. Give only the result.",
+            "lcm": "Find the Least Common Multiple (LCM) of these numbers: {}, {}",
+        }[name]
+        end = " + 1" * more + " =" if name == "chain_sum" else ""
         return [
-            {"question": f"{ask}{i % 700} + {min_terms} =", "answer": str(i % 700 + min_terms)}
-            for i in range(size)
+            {"question": asked.format(a, b) + end, "answer": str(1000 * a + b)} for a, b in numbers
         ]
 
     made_up = SimpleNamespace(create_dataset=create_dataset)
@@ -74,20 +81,24 @@ def test_no_question_is_in_two_parts_and_each_stands_behind_the_examples(
         def __ne__(self, other):
             return False
 
-    files = [f"sums-{part}.jsonl" for part in ("train", "validation", "other")]
+    files = [f"arithmetic-{part}.jsonl" for part in ("train", "validation", "other")]
     monkeypatch.setattr(problems, "SUMS", dict.fromkeys(files, AnySum()))
-    problems.write("sums", tmp_path)
+    problems.write("arithmetic", tmp_path)
     parts = {
-        part: read(tmp_path / f"sums-{part}.jsonl") for part in ("train", "validation", "other")
+        part: read(tmp_path / f"arithmetic-{part}.jsonl")
+        for part in ("train", "validation", "other")
     }
     assert {part: len(rows) for part, rows in parts.items()} == {
-        "train": 400,
+        "train": 447,
         "validation": 300,
         "other": 300,
     }
     questions = [row["question"] for rows in parts.values() for row in rows]
     assert len(set(questions)) == len(questions)
-    opening = (REPOSITORY / "experiments" / "real" / "sums-examples.txt").read_text()
+    bare = {question.removesuffix("\nA:").rpartition("Q: ")[2] for question in questions}
+    assert {"3 + 2", "3 + 2 + 1", "3 * 2", "lcm of 3 and 2"} <= bare
+    assert not {"8 + 5", "6 * 7", "lcm of 6 and 4"} & bare  # worked examples
+    opening = (REPOSITORY / "experiments" / "real" / "arithmetic-examples.txt").read_text()
     for question in questions:
         assert question.startswith(opening)
         assert question.removeprefix(opening).count("\n") == 1
@@ -100,15 +111,17 @@ def test_a_task_that_a_constant_solves_is_refused(problems, tmp_path, monkeypatc
                 for i in range(size)]  # fmt: skip
 
     monkeypatch.setattr(problems.reasoning_gym, "create_dataset", always_one)
-    with pytest.raises(SystemExit, match=r"sums, validation: the answer '1' earns more than 0\.1"):
-        problems.write("sums", tmp_path)
+    with pytest.raises(
+        SystemExit, match=r"arithmetic, validation: the answer '1' earns more than 0\.1"
+    ):
+        problems.write("arithmetic", tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_problems_of_another_version_of_the_library_are_refused(problems, tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(SystemExit, match=r"would have SHA-256 .*expected .*another version"):
-        problems.write("sums", tmp_path)
+        problems.write("arithmetic", tmp_path)
     assert not list(tmp_path.iterdir())
 
 
