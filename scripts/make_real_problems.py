@@ -7,7 +7,7 @@ repository.
 A task is a question behind the worked examples of experiments/real/TASK-examples.txt, as plain
 text. Its parts are train, validation and, with other parameters, out of distribution; no question
 is in two of them. The best constant answer of a part, and what it earns, is printed: more than
-MOST_OF_A_CONSTANT is refused, as a model then learns to say it (docs/log.md).
+MOST_OF_A_CONSTANT is refused, as a model then learns to say it (docs/evaluate.md).
 """
 
 import hashlib

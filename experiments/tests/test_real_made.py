@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from potluck_experiments.cells import make_cell
 from potluck_experiments.suite import read_suite
+from small_suite import NODE
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -185,3 +187,36 @@ def test_a_model_that_is_there_is_left_alone(models, tmp_path, capsys, monkeypat
     monkeypatch.setattr(sys, "argv", ["make_real_models.py", str(tmp_path), "--only", "smol"])
     models.main()
     assert capsys.readouterr().out == "smol is here\n"
+
+
+# Pilot
+
+
+def test_the_pilot_runs_every_control_with_seeds_that_no_experiment_reads(
+    script_of, monkeypatch, capsys
+):
+    pilot = script_of("pilot_real")
+    suite = read_suite(REPOSITORY / "experiments")
+    cells = pilot.cells_of(suite, "families", [90])
+    assert {(cell.models, cell.setting) for cell in cells} == {
+        *((model, setting) for model in (("smol",), ("qwen05",)) for setting in pilot.ALONE),
+        (("smol", "qwen05"), "lws-typicality"),
+    }
+    monkeypatch.setattr(sys, "argv", ["pilot_real.py", "--seeds", "7"])
+    monkeypatch.setattr(pilot.os, "chdir", lambda folder: None)
+    with pytest.raises(SystemExit):
+        pilot.main()
+    assert "seeds below 8 are for experiments" in capsys.readouterr().err
+
+
+def test_the_pilot_tells_each_measure_by_setting_and_seed(script_of, capsys):
+    pilot = script_of("pilot_real")
+    alone = SimpleNamespace(setting="alone", cpu_s=90.0, node={"small": NODE})
+    better = msgspec.structs.replace(NODE, sampled=(0.5, 0.875), pass_at_8=0.5)
+    half = SimpleNamespace(setting="half", cpu_s=60.0, node={"small": better})
+    pilot.tell([alone, alone, half])
+    lines = capsys.readouterr().out.splitlines()
+    assert "sampled late 0.625 (0.625 0.625); greedy end 0.750 (0.750 0.750); -; 3 core" in lines[0]
+    assert "sampled late 0.875 (0.875)" in lines[1]
+    assert "pass@8 end 0.500 (0.500); 1 core minutes" in lines[1]
+    assert lines[3].endswith("-; -; -; -; 0 core minutes")
