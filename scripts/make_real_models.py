@@ -38,7 +38,7 @@ class Source:
     packages: tuple[str, ...]
     """Packages that hold its parts, in order, as pip names them."""
     parts: str
-    """End of the names of the parts within a package; they are put together by name."""
+    """Text in the names of the parts within a package; they are put together by name."""
     tied: bool = False
     """Whether the published model's output matrix is its embeddings, which the file has twice, as
     they were quantised apart."""
@@ -114,10 +114,10 @@ def download(source: Source, place: Path) -> Path:
     return file
 
 
-def parts_of(packed: zipfile.ZipFile, ends: str) -> Iterator[str]:
+def parts_of(packed: zipfile.ZipFile, text: str) -> Iterator[str]:
     """Yield the parts of a GGUF file in a package."""
     for name in packed.namelist():
-        if ends in Path(name).name:
+        if text in Path(name).name:
             yield name
 
 

@@ -153,7 +153,8 @@ def config_of(cell: CellSpec) -> potluck.RunConfig:
 
 
 def _resumable(cell: CellSpec, folder: Path, note: Path, fresh: Origin) -> Origin | None:
-    """Return the origin of half a run that can go on: of minutes, saved, and the same cell."""
+    """Return the origin of half a run that can go on: saved, of the same cell, and of a scale whose
+    cells take minutes."""
     saved = all(any((folder / name / "checkpoints").glob("*")) for name in fresh.bases)
     if cell.scale not in OF_MINUTES or not saved or not note.exists():
         return None
